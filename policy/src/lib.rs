@@ -11,8 +11,17 @@
 pub mod decision;
 pub mod diag;
 pub mod doc;
+pub mod host;
+mod path;
+pub mod pattern;
+pub mod policy;
 pub mod reason;
+pub mod target;
 
 pub use decision::{AuthorityDecision, AuthorityVerdict, Decision, ListKind, Rule, RuleRef, Verdict};
 pub use diag::{Code, Diagnostic, Problems, Severity, Source, Span};
+pub use host::{Host, HostError};
+pub use pattern::{Pattern, PatternError, Prefix};
+pub use policy::{DefaultVerdict, Layer, Policy, PolicyTooLarge};
 pub use reason::Reason;
+pub use target::{Authority, Scheme, Target, TargetError};
