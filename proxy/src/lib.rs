@@ -1,1 +1,3 @@
 //! proxy
+
+pub mod cli;
