@@ -69,6 +69,11 @@ impl<'d> Fields<'d> {
         canonical.or(older)
     }
 
+    /// Takes a key for which `null` means the same as not writing it.
+    pub fn nullable(&mut self, key: &'static str) -> Option<Field<'d>> {
+        self.take(key)?.non_null()
+    }
+
     /// Takes a key that has to be there; its absence is reported at the table.
     pub fn required(&mut self, key: &'static str) -> Option<Field<'d>> {
         let field = self.take(key);
@@ -163,6 +168,9 @@ impl<'d> Fields<'d> {
     /// Ends the reading: each key that was not taken is reported as unknown, with the nearest known one suggested.
     pub fn finish(self) {
         for (entry, _) in self.entries.iter().zip(&self.taken).filter(|(_, taken)| !**taken) {
+            if self.problems.is_full() {
+                return;
+            }
             let place = if self.path.is_empty() { String::new() } else { format!(" in {}", quoted(&self.path)) };
             let message = format!("unknown key {}{place}", quoted(&entry.key));
             let help = match nearest(&entry.key, self.known.iter().copied()) {
