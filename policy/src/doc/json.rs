@@ -304,7 +304,7 @@ fn number(word: &str) -> Option<Value> {
     }
     let rest = digits.get(whole..)?;
     if rest.is_empty() {
-        return word.parse().map(Value::Integer).ok().or_else(|| word.parse().map(Value::Float).ok());
+        return word.parse().map(Value::Integer).ok().or_else(|| float(word));
     }
     let (fraction, exponent) = match rest.find(['e', 'E']) {
         Some(at) => (rest.get(..at)?, rest.get(at + 1..)),
@@ -314,5 +314,9 @@ fn number(word: &str) -> Option<Value> {
     let fraction_holds = fraction.is_empty() || fraction.strip_prefix('.').is_some_and(all_digits);
     let exponent_holds =
         exponent.is_none_or(|exponent| all_digits(exponent.strip_prefix(['+', '-']).unwrap_or(exponent)));
-    (fraction_holds && exponent_holds).then(|| word.parse().map(Value::Float).ok()).flatten()
+    if fraction_holds && exponent_holds { float(word) } else { None }
+}
+
+fn float(word: &str) -> Option<Value> {
+    word.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::Float)
 }
