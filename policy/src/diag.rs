@@ -55,8 +55,9 @@ impl Source {
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, text: impl Into<String>) -> Arc<Self> {
         let text = text.into();
-        let line_starts =
-            std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1)).collect();
+        let bom = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+        let breaks = memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1);
+        let line_starts = std::iter::once(bom).chain(breaks).collect();
         let mut continued = Vec::new();
         if !text.is_ascii() {
             let mut sum = 0;
@@ -80,15 +81,16 @@ impl Source {
         &self.text
     }
 
-    /// Line and column of a byte offset; an offset behind the end is the end.
+    /// Line and column of a byte offset; an offset behind the end is the end. A byte order mark takes no column.
     ///
     /// The time it takes does not grow with the length of the line, so that a file of one line can have as many
     /// positions asked for as one of many.
     #[must_use]
     pub fn position(&self, offset: usize) -> Position {
-        let offset = offset.min(self.text.len());
+        let first = self.line_starts.first().copied().unwrap_or(0);
+        let offset = offset.clamp(first, self.text.len());
         let line = self.line_starts.partition_point(|&start| start <= offset);
-        let start = line.checked_sub(1).and_then(|index| self.line_starts.get(index)).copied().unwrap_or(0);
+        let start = line.checked_sub(1).and_then(|index| self.line_starts.get(index)).copied().unwrap_or(first);
         let column = (offset - start).saturating_sub(self.continued_before(offset) - self.continued_before(start));
         Position { line: to_u32(line.max(1)), column: to_u32(column + 1) }
     }
@@ -210,6 +212,9 @@ mod tests {
         assert_eq!(at("= \"ü"), Position { line: 2, column: 7 });
         assert_eq!(source.position(usize::MAX), Position { line: 3, column: 1 });
         assert_eq!(Source::new("empty", "").position(0), Position { line: 1, column: 1 });
+        let marked = Source::new("marked", "\u{feff}ab\nc");
+        let columns = [0, 3, 4, 5, 6, 7].map(|offset| marked.position(offset)).map(|at| (at.line, at.column));
+        assert_eq!(columns, [(1, 1), (1, 1), (1, 2), (1, 3), (2, 1), (2, 2)]);
     }
 
     #[test]

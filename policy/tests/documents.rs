@@ -1,4 +1,5 @@
 //! The readers of documents against independent ones, and against arbitrary text.
+#![allow(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use exeat_policy::diag::{Code, Diagnostic, Source};
 use exeat_policy::doc::{self, Entry, Format, MAX_BYTES, MAX_DEPTH, Node, Value};

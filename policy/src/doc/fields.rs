@@ -52,6 +52,12 @@ impl<'d> Fields<'d> {
         self.problems.report(code, self.span, message, help);
     }
 
+    /// Whether a key is written, without taking it.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.entries.iter().any(|entry| entry.key == key)
+    }
+
     /// Takes a key as it stands.
     pub fn take(&mut self, key: &'static str) -> Option<Field<'d>> {
         self.known.push(key);
@@ -211,6 +217,12 @@ impl<'d> Field<'d> {
         self.node
     }
 
+    /// Where reports go.
+    #[must_use]
+    pub const fn problems(&self) -> &'d Problems {
+        self.problems
+    }
+
     /// The dotted path of the key.
     #[must_use]
     pub fn path(&self) -> &str {
@@ -344,6 +356,15 @@ impl<'d> Field<'d> {
                 None
             }
         }
+    }
+
+    /// A table that is kept as it stands, because its shape belongs to somebody else.
+    pub fn opaque_table(self) -> Option<Node> {
+        if matches!(self.node.value, Value::Table(_)) {
+            return Some(self.node.clone());
+        }
+        self.wrong_type("a table");
+        None
     }
 
     /// A table.

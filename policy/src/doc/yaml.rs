@@ -58,12 +58,12 @@ impl Builder<'_> {
             Event::DocumentStart(_) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    self.feature(span, "a second document in one file", "keep one document");
+                    self.feature(span, "a second YAML document", "keep one document");
                     return Err(Lost);
                 }
             }
             Event::Alias(_) => {
-                self.feature(span, "an alias", "write the value again");
+                self.feature(span, "a YAML alias", "write the value again");
                 self.place(Value::Null, span);
             }
             Event::Scalar(text, style, anchor, tag) => {
@@ -120,7 +120,7 @@ impl Builder<'_> {
         let name = match value {
             Value::String(name) => {
                 if name == "<<" && style == ScalarStyle::Plain {
-                    self.feature(span, "a merge key", "write the merged keys out");
+                    self.feature(span, "a YAML merge key", "write the merged keys out");
                 }
                 name
             }
@@ -151,15 +151,15 @@ impl Builder<'_> {
 
     fn properties(&self, span: Span, anchor: usize, tag: bool) {
         if anchor != 0 {
-            self.feature(span, "an anchor", "write the value out where it is needed");
+            self.feature(span, "a YAML anchor", "write the value out where it is needed");
         }
         if tag {
-            self.feature(span, "a tag", "remove the tag; quotes make a value a string");
+            self.feature(span, "a YAML tag", "remove the tag; quotes make a value a string");
         }
     }
 
     fn feature(&self, span: Span, what: &str, help: &str) {
-        self.problems.report(Code::YamlFeature, span, format!("{what} of YAML is not read"), help);
+        self.problems.report(Code::YamlFeature, span, format!("{what} is not read"), help);
     }
 }
 
