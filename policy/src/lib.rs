@@ -11,8 +11,10 @@
 pub mod decision;
 pub mod diag;
 pub mod doc;
+pub mod manifest;
 pub mod reason;
 
 pub use decision::{AuthorityDecision, AuthorityVerdict, Decision, ListKind, Rule, RuleRef, Verdict};
 pub use diag::{Code, Diagnostic, Problems, Severity, Source, Span};
+pub use manifest::Manifest;
 pub use reason::Reason;
