@@ -28,7 +28,9 @@ pub use capability::Capability;
 pub use channel::Channel;
 pub use content::{Encoding, File, Model, Starter};
 pub use header::{Header, HeaderName, HeaderValueSpec, headers};
-pub use server::{ActsAs, AuthMode, ElicitationPolicy, EnvVariable, ProtocolMode, Server, Transport, server_url};
+pub use server::{
+    ActsAs, AuthMode, ElicitationPolicy, EnvVariable, ProtocolMode, Server, Transport, credential_over_http, server_url,
+};
 pub use tool::{Deferrable, SideEffectClass, Tool, ToolHints};
 
 /// A whole manifest, every rule of it kept.

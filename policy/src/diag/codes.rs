@@ -49,7 +49,7 @@ codes! {
     InstructionsTwice = "E0103", "instructions and instructions_file are both written";
     TooManyItems = "E0104", "a list or table with more items than it may have";
     Placeholder = "E0105", "`${` in a value that is not one whole placeholder";
-    LiteralCredential = "E0106", "a credential written into the manifest";
+    LiteralCredential = "E0106", "a credential written into the file";
     ServerIncomplete = "E0107", "a server that says neither where it is nor how it is started";
     ServerUrl = "E0108", "a server's url that is not a plain http or https URL";
     CatalogReference = "E0109", "a reference that is not catalog:NAME";
@@ -59,6 +59,13 @@ codes! {
     HeaderTwice = "E0113", "one header in two spellings";
     CapabilityName = "E0114", "a capability name that is not of the form a host can look up";
     CapabilityTwice = "E0115", "a capability named twice";
+
+    NotServed = "E0301", "a part of the config that this version does not serve";
+    BindingSource = "E0302", "a binding without exactly one source";
+    HalfOfCa = "E0303", "a CA for interception with its certificate or its key only";
+    BadOverride = "E0304", "an override that is not section.key=value";
+    Grant = "E0305", "an entry of guard.allow that is no address, range or class, or that cannot be granted";
+    InjectUrl = "E0306", "a url to inject for that is not a URL prefix";
 
     IgnoredKey = "W0101", "a key that means nothing for this kind of server";
     CredentialInUrl = "W0102", "a query parameter of a url that looks like a credential";

@@ -90,6 +90,11 @@ impl<'d> Fields<'d> {
         field
     }
 
+    /// Takes a key that has a meaning but no reader: it is not unknown, and it is not suggested for another.
+    pub fn take_reserved(&mut self, key: &str) -> Option<Field<'d>> {
+        self.take_unlisted(key)
+    }
+
     fn take_unlisted(&mut self, key: &str) -> Option<Field<'d>> {
         let index = self.entries.iter().position(|entry| entry.key == key)?;
         if let Some(taken) = self.taken.get_mut(index) {

@@ -255,7 +255,7 @@ impl Reach<'_> {
                         return None;
                     }
                 };
-                over_http(&url, &header_list, fields);
+                credential_over_http(&url, &header_list, fields);
                 Some(Transport::Http { url, headers: header_list })
             }
             Kind::Stdio => {
@@ -370,7 +370,7 @@ fn credential_in_query(field: &Field<'_>, url: &Url) {
 }
 
 /// Warns of a placeholder that will never be filled in, because credentials go over TLS only.
-fn over_http(url: &Spanned<Url>, headers: &[Header], fields: &Fields<'_>) {
+pub fn credential_over_http(url: &Spanned<Url>, headers: &[Header], fields: &Fields<'_>) {
     let loopback = match url.value.host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         Some(Host::Ipv4(address)) => address.is_loopback(),

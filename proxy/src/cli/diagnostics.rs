@@ -3,11 +3,13 @@
 //! [`render_text`] shows each diagnostic with its line of the file under it; [`render_json`] writes one JSON object a
 //! line, whose keys scripts rely on. Neither prints: the caller chooses the stream.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io::IsTerminal;
+use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
-use exeat_policy::diag::{Diagnostic, Severity};
+use exeat_policy::diag::{Code, Diagnostic, Severity, Span};
 use serde::Serialize;
 
 /// Whether colour is welcome on a stream: it is a terminal, and the environment does not set `NO_COLOR` to anything
@@ -25,7 +27,8 @@ fn color_for(terminal: bool, no_color: Option<&OsStr>) -> bool {
 /// none.
 ///
 /// Each shows its code, place, line and help. Control characters of the file appear as symbols, so that no file can
-/// steer the terminal.
+/// steer the terminal. Of a credential that is written down ([`Code::LiteralCredential`]) only its length is shown,
+/// whichever diagnostic shows its line.
 #[must_use]
 pub fn render_text(diagnostics: &[Diagnostic], color: bool) -> String {
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
@@ -34,20 +37,23 @@ pub fn render_text(diagnostics: &[Diagnostic], color: bool) -> String {
         if !out.is_empty() {
             out.push('\n');
         }
-        out.push_str(&text_of(diagnostic, &renderer));
+        let secrets = diagnostics
+            .iter()
+            .filter(|other| other.code == Code::LiteralCredential && Arc::ptr_eq(&other.source, &diagnostic.source));
+        out.push_str(&text_of(diagnostic, secrets.map(|secret| secret.span), &renderer));
         out.push('\n');
     }
     out
 }
 
-fn text_of(diagnostic: &Diagnostic, renderer: &Renderer) -> String {
+fn text_of(diagnostic: &Diagnostic, secrets: impl Iterator<Item = Span>, renderer: &Renderer) -> String {
     let level = match diagnostic.severity() {
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
     };
     let line = FirstLine::of(diagnostic);
     let title = level.primary_title(printable(&diagnostic.message)).id(diagnostic.code.as_str());
-    let snippet = Snippet::source(line.text)
+    let snippet = Snippet::source(line.without(secrets))
         .path(printable(diagnostic.source.name()))
         .line_start(usize::try_from(diagnostic.start().line).unwrap_or(usize::MAX))
         .annotation(AnnotationKind::Primary.span(line.start..line.end));
@@ -64,6 +70,8 @@ fn text_of(diagnostic: &Diagnostic, renderer: &Renderer) -> String {
 /// hundred lines is not printed for a key that it lacks.
 struct FirstLine<'d> {
     text: &'d str,
+    /// Where the line begins in the file; the next two count from there.
+    offset: usize,
     start: usize,
     end: usize,
 }
@@ -79,7 +87,20 @@ impl<'d> FirstLine<'d> {
         let line = text.get(line_start..line_end).unwrap_or_default();
         let line = line.strip_suffix('\r').unwrap_or(line);
         let within = |at: usize| (at - line_start).min(line.len());
-        Self { text: line, start: within(start), end: within(end) }
+        Self { text: line, offset: line_start, start: within(start), end: within(end) }
+    }
+
+    /// The line with an asterisk for each byte of the secrets in it.
+    fn without(&self, secrets: impl Iterator<Item = Span>) -> Cow<'d, str> {
+        let mut text = Cow::Borrowed(self.text);
+        for secret in secrets {
+            let within = |at: usize| boundary(&text, at.saturating_sub(self.offset));
+            let (start, end) = (within(secret.start), within(secret.end));
+            if start < end {
+                text.to_mut().replace_range(start..end, &"*".repeat(end - start));
+            }
+        }
+        text
     }
 }
 
@@ -142,7 +163,7 @@ pub fn render_json(diagnostics: &[Diagnostic]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use exeat_policy::diag::{Code, Source, Span};
+    use exeat_policy::diag::Source;
 
     use super::*;
 
@@ -219,6 +240,29 @@ error[E0004]: expected x
             false,
         );
         assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown:?}");
+    }
+
+    #[test]
+    fn a_written_credential_is_not_shown() {
+        let text = "ok = 1\nh = { Authorization = \"Bearer s3cret\", x = 1 }\nm = \"\"\"\nline s3cret\n\"\"\"\n";
+        let source = Source::new("f", text);
+        let at = |part: &str| {
+            let start = text.find(part).unwrap();
+            Span::new(start, start + part.len())
+        };
+        let found = [
+            (Code::UnknownKey, at("ok")),
+            (Code::LiteralCredential, at("\"Bearer s3cret\"")),
+            (Code::UnknownKey, at("x")),
+            (Code::LiteralCredential, at("\"\"\"\nline s3cret\n\"\"\"")),
+        ];
+        let found = found.map(|(code, span)| Diagnostic::new(code, &source, span, "m", "h"));
+        let shown = render_text(&found, false);
+        assert!(!shown.contains("s3cret"), "{shown}");
+        let line = "2 | h = { Authorization = ***************, x = 1 }\n";
+        assert!(shown.contains(&format!("{line}  |                       ^^^^^^^^^^^^^^^\n")), "{shown}");
+        assert!(shown.contains(&format!("{line}  |                                        ^\n")), "{shown}");
+        assert!(shown.contains("1 | ok = 1\n") && shown.contains("3 | m = ***\n"), "{shown}");
     }
 
     #[test]
