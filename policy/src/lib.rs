@@ -15,6 +15,7 @@ pub mod host;
 mod path;
 pub mod pattern;
 pub mod policy;
+pub mod manifest;
 pub mod reason;
 pub mod target;
 
@@ -23,5 +24,6 @@ pub use diag::{Code, Diagnostic, Problems, Severity, Source, Span};
 pub use host::{Host, HostError};
 pub use pattern::{Pattern, PatternError, Prefix};
 pub use policy::{DefaultVerdict, Layer, Policy, PolicyTooLarge};
+pub use manifest::Manifest;
 pub use reason::Reason;
 pub use target::{Authority, Scheme, Target, TargetError};
