@@ -2,7 +2,7 @@
 
 use exeat_policy::diag::Code;
 use exeat_policy::doc::{Field, Fields, Spanned, Value};
-use exeat_policy::guard::Grants;
+use exeat_policy::guard::{GrantError, Grants};
 use exeat_policy::policy::DefaultVerdict;
 
 use super::{CaFile, Layer, refuse, set};
@@ -58,9 +58,21 @@ fn grants<'d>(entries: impl Iterator<Item = Field<'d>>) -> Grants {
     for entry in entries {
         let Some(text) = entry.str() else { continue };
         if let Err(error) = grants.add(text.value) {
-            let help = "write an address, a range such as \"10.1.0.0/16\", or a class such as \"loopback\"";
+            let help = grant_help(&error);
             refuse(&entry, Code::Grant, error, help);
         }
     }
     grants
+}
+
+fn grant_help(error: &GrantError) -> String {
+    match error {
+        GrantError::Metadata | GrantError::Global(_) => "remove it".to_owned(),
+        GrantError::HostBits { range, .. } => format!("write \"{range}\""),
+        GrantError::TooWide(_) => "write each range, such as \"10.0.0.0/8\", or class, such as \"private\"".to_owned(),
+        GrantError::Mapped(_) => "write it as IPv4, such as \"127.0.0.1\"".to_owned(),
+        GrantError::Unreadable(_) => {
+            "write an address, a range such as \"10.1.0.0/16\", or a class such as \"loopback\"".to_owned()
+        }
+    }
 }

@@ -191,7 +191,10 @@ fn interception_takes_a_whole_ca_and_three_checks() {
 
 #[test]
 fn the_guard_takes_grants_and_ports() {
-    let config = good("[guard]\nblocked_ports = [25, 465]");
+    let config = good("[guard]\nallow = [\"loopback\", \"10.1.0.0/16\", \"fd00::1\"]\nblocked_ports = [25, 465]");
+    let permits = |ip: &str| config.guard.allow.permits(ip.parse().unwrap());
+    assert!(permits("127.0.0.1") && permits("10.1.2.3") && permits("fd00::1"));
+    assert!(!permits("10.2.0.1") && !permits("fd00::2") && !permits("169.254.169.254"));
     assert_eq!(config.guard.blocked_ports, [25, 465]);
     assert_eq!(good("guard.blocked_ports = []").guard.blocked_ports, [0; 0]);
     assert_eq!(
@@ -202,6 +205,38 @@ fn the_guard_takes_grants_and_ports() {
             "1:38 E0004 `guard.blocked_ports[3]`: expected an integer, found a string",
         ]
     );
+}
+
+#[test]
+fn each_grant_that_opens_nothing_is_refused_at_its_place() {
+    let found = problems(
+        "[guard]\nallow = [\n  \"localhost\",\n  \"metadata\",\n  \"192.0.0.0/1\",\n  \"10.1.0.1/16\",\n  \"8.8.8.8\",\n  \
+         \"::ffff:127.0.0.1\",\n  \"loopback\",\n  5,\n]",
+    );
+    let places: Vec<_> = found.iter().map(|problem| problem.split(": ").next().unwrap()).collect();
+    assert_eq!(
+        places,
+        [
+            "3:3 E0305 `guard.allow[0]`",
+            "4:3 E0305 `guard.allow[1]`",
+            "5:3 E0305 `guard.allow[2]`",
+            "6:3 E0305 `guard.allow[3]`",
+            "7:3 E0305 `guard.allow[4]`",
+            "8:3 E0305 `guard.allow[5]`",
+            "10:3 E0004 `guard.allow[7]`",
+        ],
+        "{found:?}"
+    );
+    for (entry, expected) in [
+        ("localhost", "write an address, a range such as \"10.1.0.0/16\", or a class such as \"loopback\""),
+        ("169.254.169.254", "remove it"),
+        ("8.8.8.8", "remove it"),
+        ("10.1.0.1/16", "write \"10.1.0.0/16\""),
+        ("0.0.0.0/0", "write each range, such as \"10.0.0.0/8\", or class, such as \"private\""),
+        ("::ffff:10.0.0.1", "write it as IPv4, such as \"127.0.0.1\""),
+    ] {
+        assert_eq!(help(&format!("guard.allow = [\"{entry}\"]")), expected, "{entry}");
+    }
 }
 
 #[test]

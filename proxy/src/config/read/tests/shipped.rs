@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use exeat_policy::guard::{AddressClass, Grants};
+
 use super::*;
 
 const SHIPPED: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../config/exeat.toml"));
@@ -66,6 +68,14 @@ fn written_keys(text: &str) -> BTreeSet<String> {
         }
     }
     keys
+}
+
+#[test]
+fn it_lists_every_class_that_can_be_granted() {
+    for class in AddressClass::ALL {
+        let grantable = Grants::default().add(class.as_str()).is_ok();
+        assert_eq!(SHIPPED.contains(&format!("\"{class}\"")), grantable, "{class}");
+    }
 }
 
 #[test]
