@@ -23,6 +23,7 @@ pub use error::TargetError;
 
 use crate::host::Host;
 use crate::path::{self, Readings};
+use crate::pattern::Prefix;
 
 /// The schemes that policy tells apart; `ws` counts as http and `wss` as https.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -237,6 +238,27 @@ impl Target {
     #[must_use]
     pub fn literal_path(&self) -> Cow<'_, str> {
         path::literal(self.path())
+    }
+
+    /// Whether the target lies within a prefix of an origin: scheme, host and port are the prefix's, and its path holds
+    /// in every reading, on a segment border, as that of an allowed rule does.
+    #[must_use]
+    pub fn is_within(&self, prefix: &Prefix) -> bool {
+        self.scheme == prefix.scheme()
+            && self.port() == prefix.port()
+            && self.host() == prefix.host()
+            && self.has_path_within(prefix)
+    }
+
+    /// Whether the path lies within a prefix's path in every reading, whatever the origins.
+    #[must_use]
+    pub fn has_path_within(&self, prefix: &Prefix) -> bool {
+        let (literal, others) = self.readings();
+        let within = prefix.path().as_bytes();
+        std::iter::once(literal).chain(others.iter().map(|reading| &**reading)).all(|path| {
+            path.strip_prefix(within)
+                .is_some_and(|rest| rest.is_empty() || within.ends_with(b"/") || rest.starts_with(b"/"))
+        })
     }
 
     /// The literal reading of the path as bytes, then every other reading.

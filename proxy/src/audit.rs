@@ -82,7 +82,6 @@ impl Outcome {
 }
 
 /// One decision.
-#[derive(Debug)]
 pub(crate) struct Record<'a> {
     /// Which way the request came in.
     pub(crate) entry: Entry,
@@ -91,7 +90,7 @@ pub(crate) struct Record<'a> {
     /// The method as sent.
     pub(crate) method: &'a str,
     /// What was asked for: a URL without its query, or an authority.
-    pub(crate) target: &'a dyn fmt::Display,
+    pub(crate) target: &'a (dyn fmt::Display + Sync),
     /// Why.
     pub(crate) reason: Reason,
     /// The rule that decided.

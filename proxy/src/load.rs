@@ -116,9 +116,32 @@ pub(crate) fn load(inputs: &Inputs) -> Result<Loaded, LoadError> {
 
 fn load_config(inputs: &Inputs, problems: &mut Vec<Diagnostic>) -> Result<Option<Config>, LoadError> {
     let file = inputs.config.as_deref().map(read_source).transpose()?;
-    let (config, mut found) = Config::read(file.as_ref(), &inputs.overrides);
+    let (config, mut found) = Config::read_with(file.as_ref(), &inputs.overrides);
     problems.append(&mut found);
     Ok(config)
+}
+
+/// Everything there is to say about one file: a manifest, or a config if its name ends in `exeat.toml`.
+pub(crate) fn lint(path: &Path) -> Result<Vec<Diagnostic>, LoadError> {
+    let source = read_source(path)?;
+    let name = source.name();
+    if name.ends_with("exeat.toml") {
+        return Ok(Config::read(&source).1);
+    }
+    let (manifest, mut problems) = Manifest::read(&source, Format::of(name));
+    let Some(manifest) = manifest else { return Ok(problems) };
+    let policy = Policy::build(layers(std::slice::from_ref(&manifest), &mut problems), DefaultVerdict::Allow)?;
+    for server in &manifest.servers {
+        if let Transport::Http { url, .. } = &server.transport
+            && let Some(prefix) = prefix(url.value.as_str(), &source, url.span, &mut problems)
+        {
+            check_covered(&policy, &prefix, &source, url.span, &mut problems);
+        }
+    }
+    if !policy.restricts() {
+        problems.push(unrestricted(&manifest));
+    }
+    Ok(problems)
 }
 
 /// Reads a file as the source of diagnostics; `-` is the standard input.
@@ -230,7 +253,9 @@ fn injections(
         }
     }
     for inject in &config.inject {
-        injections.push(injection(&inject.prefix.to_string(), inject.prefix.clone(), inject.headers.clone(), config));
+        let Some(prefix) = prefix(&inject.url.value, &inject.source, inject.url.span, problems) else { continue };
+        check_covered(policy, &prefix, &inject.source, inject.url.span, problems);
+        injections.push(injection(&inject.url.value, prefix, inject.headers.clone(), config));
     }
     injections
 }

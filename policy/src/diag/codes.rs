@@ -65,8 +65,11 @@ codes! {
     HalfOfCa = "E0303", "a CA for interception with its certificate or its key only";
     BadOverride = "E0304", "an override that is not section.key=value";
     Grant = "E0305", "an entry of guard.allow that is no address, range or class, or that cannot be granted";
+    CatalogMissing = "E0307", "a server that uses a catalog entry the gateway does not have";
     InjectUrl = "E0306", "a url to inject for that is not a URL prefix";
 
+    ServerNotPermitted = "W0301", "a server or injected prefix whose URL no rule permits";
+    Unrestricted = "W0302", "manifests that restrict nothing under a gateway that allows by default";
     IgnoredKey = "W0101", "a key that means nothing for this kind of server";
     CredentialInUrl = "W0102", "a query parameter of a url that looks like a credential";
     CredentialOverHttp = "W0103", "a credential for a server that is not reached over TLS";

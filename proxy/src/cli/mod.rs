@@ -8,7 +8,7 @@ mod lint;
 mod serve;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -134,17 +134,12 @@ fn show_load_error(error: LoadError) -> anyhow::Result<Ended> {
 /// Writes diagnostics for people to the standard error.
 fn show_diagnostics(found: &[Diagnostic]) -> io::Result<()> {
     let mut err = io::stderr().lock();
-    err.write_all(diagnostics::render_text(found, has_color(&err)).as_bytes())
-}
-
-/// Whether output to `stream` has colour: on a terminal, unless NO_COLOR is set and not empty (no-color.org).
-fn has_color(stream: &impl io::IsTerminal) -> bool {
-    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    err.write_all(diagnostics::render_text(found, diagnostics::color_wanted(&err)).as_bytes())
 }
 
 /// Whether the standard output has colour.
 fn stdout_has_color() -> bool {
-    has_color(&io::stdout())
+    diagnostics::color_wanted(&io::stdout())
 }
 
 /// Terminal styles, empty without colour.

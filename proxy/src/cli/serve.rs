@@ -149,7 +149,7 @@ fn start_log() {
     let filter = EnvFilter::builder().with_env_var("EXEAT_LOG").try_from_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     if io::stderr().is_terminal() {
-        builder.with_ansi(super::has_color(&io::stderr())).with_target(false).compact().init();
+        builder.with_ansi(super::diagnostics::color_wanted(&io::stderr())).with_target(false).compact().init();
     } else {
         builder.json().flatten_event(true).init();
     }

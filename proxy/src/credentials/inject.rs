@@ -28,6 +28,13 @@ pub(crate) struct Injection {
     pub(crate) plain_http: bool,
 }
 
+impl Injection {
+    /// The names of the fields.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        self.fields.iter().map(|(name, _)| name.as_str().to_owned())
+    }
+}
+
 /// Finds and carries out injections.
 #[derive(Debug, Default)]
 pub(crate) struct Injector {

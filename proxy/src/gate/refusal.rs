@@ -54,9 +54,9 @@ pub(crate) struct Subject<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) method: &'a str,
     /// What was asked for, as the answer shows it.
-    pub(crate) url: &'a dyn fmt::Display,
+    pub(crate) url: &'a (dyn fmt::Display + Sync),
     /// What was asked for without its query, as the log shows it.
-    pub(crate) target: &'a dyn fmt::Display,
+    pub(crate) target: &'a (dyn fmt::Display + Sync),
     pub(crate) rule: Option<RuleRef<'a>>,
     pub(crate) layer: Option<&'a str>,
     pub(crate) server: Option<&'a str>,
@@ -68,7 +68,7 @@ impl<'a> Subject<'a> {
         caller: Caller,
         snapshot: &'a Snapshot,
         method: &'a str,
-        shown: &'a dyn fmt::Display,
+        shown: &'a (dyn fmt::Display + Sync),
     ) -> Self {
         Self { caller, snapshot, method, url: shown, target: shown, rule: None, layer: None, server: None }
     }

@@ -16,7 +16,7 @@ use super::stream::Stream;
 use crate::audit::Entry;
 use crate::gate::{Blind, Caller, Gate, Refusal, Subject, Switch, UpgradedTunnel};
 use crate::intercept::{self, Ended};
-use crate::tunnel::relay::{Check, Outcome, relay};
+use crate::tunnel::relay::{Outcome, relay};
 use crate::tunnel::{Cause, NameCheck};
 
 /// Serves one client connection to its end. `slot` is its place among the connections.

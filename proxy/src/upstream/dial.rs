@@ -69,7 +69,7 @@ async fn secure(stream: TcpStream, origin: &Origin, tls: &ClientTls) -> Result<S
             .map_err(|error| Failure::new(Reason::UpstreamTls, "the host is no name that a certificate can have", error))?,
     };
     let mut connector =
-        HttpsConnector::new(Dialled(Some(stream)), config, Arc::new(FixedServerNameResolver::new(name)));
+        HttpsConnector::new(Dialled(Some(stream)), config, true, Arc::new(FixedServerNameResolver::new(name)));
     connector.call(Uri::from_static("https://upstream")).await.map_err(|error| Failure::from_tls(&*error))
 }
 
