@@ -115,14 +115,19 @@ impl fmt::Display for Pattern {
         match self {
             Self::Host(host) => write!(f, "{host}"),
             Self::Domain(host) => write!(f, "*.{host}"),
-            Self::Prefix(prefix) => {
-                write!(f, "{}://{}", prefix.scheme, prefix.host)?;
-                if prefix.port != prefix.scheme.default_port() {
-                    write!(f, ":{}", prefix.port)?;
-                }
-                f.write_str(&prefix.path)
-            }
+            Self::Prefix(prefix) => write!(f, "{prefix}"),
         }
+    }
+}
+
+/// The canonical spelling, as a URL; the scheme's default port is left out.
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme, self.host)?;
+        if self.port != self.scheme.default_port() {
+            write!(f, ":{}", self.port)?;
+        }
+        f.write_str(&self.path)
     }
 }
 

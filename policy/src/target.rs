@@ -23,6 +23,7 @@ pub use error::TargetError;
 
 use crate::host::Host;
 use crate::path::{self, Readings};
+use crate::pattern::Prefix;
 
 /// The schemes that policy tells apart; `ws` counts as http and `wss` as https.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -239,15 +240,26 @@ impl Target {
         path::literal(self.path())
     }
 
+    /// Whether the target lies at the prefix's origin and [within its path](Self::has_path_within).
+    #[must_use]
+    pub fn is_within(&self, prefix: &Prefix) -> bool {
+        self.scheme == prefix.scheme()
+            && self.port() == prefix.port()
+            && self.host() == prefix.host()
+            && self.has_path_within(prefix)
+    }
+
+    /// Whether every reading of the path begins with the prefix's path and leaves it on a segment border, whatever
+    /// the origin.
+    #[must_use]
+    pub fn has_path_within(&self, prefix: &Prefix) -> bool {
+        let (literal, others) = self.readings();
+        path::is_within(literal, others, prefix.path().as_bytes())
+    }
+
     /// The literal reading of the path as bytes, then every other reading.
     pub(crate) fn readings(&self) -> (&[u8], &[Box<[u8]>]) {
-        match &self.readings {
-            Readings::Plain => (self.path().as_bytes(), &[]),
-            Readings::Several(all) => match all.split_first() {
-                Some((literal, others)) => (literal, others),
-                None => (self.path().as_bytes(), &[]),
-            },
-        }
+        self.readings.split(self.path())
     }
 }
 
