@@ -74,6 +74,14 @@ impl Readings {
         Ok(Self::Several(readings))
     }
 
+    /// The literal reading of `sent`, whose readings these are, and the others.
+    pub(crate) fn split<'a>(&'a self, sent: &'a str) -> (&'a [u8], &'a [Box<[u8]>]) {
+        match self {
+            Self::Several(all) => all.split_first().map_or((sent.as_bytes(), &[]), |(first, others)| (first, others)),
+            Self::Plain => (sent.as_bytes(), &[]),
+        }
+    }
+
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         match self {
@@ -239,19 +247,21 @@ pub(crate) fn decoded(literal: &[u8]) -> Option<Vec<u8>> {
     steps::decode(literal)
 }
 
-/// Whether `prefix` is `path` or a prefix of it that ends on a segment border.
-pub(crate) fn has_prefix_on_border(path: &[u8], prefix: &[u8]) -> bool {
-    path.starts_with(prefix) && is_border(path, prefix.len())
+/// Whether a rule's `prefix`, in its literal reading, holds on a segment border in the literal reading of a path, and
+/// in each of the others as it is or decoded.
+pub(crate) fn is_within(literal: &[u8], others: &[Box<[u8]>], prefix: &[u8]) -> bool {
+    let holds = |path: &[u8]| path.starts_with(prefix) && is_border(path, prefix.len());
+    holds(literal) && others.iter().all(|other| holds(other) || has_decoded_prefix_on_border(other, prefix))
 }
 
 /// Whether a prefix of `path` of that length ends with `/`, before one, or with the path.
-pub(crate) fn is_border(path: &[u8], length: usize) -> bool {
+fn is_border(path: &[u8], length: usize) -> bool {
     let last = length.checked_sub(1).and_then(|last| path.get(last));
     last == Some(&b'/') || path.get(length).is_none_or(|next| *next == b'/')
 }
 
-/// [`has_prefix_on_border`] for the prefix that `escaped` is once its escapes are decoded, without writing it out.
-pub(crate) fn has_decoded_prefix_on_border(path: &[u8], escaped: &[u8]) -> bool {
+/// Whether a prefix of `path` that ends on a border is `escaped` with its escapes decoded once.
+fn has_decoded_prefix_on_border(path: &[u8], escaped: &[u8]) -> bool {
     let mut rest = escaped;
     let mut length = 0;
     while let Some((first, behind)) = rest.split_first() {

@@ -120,6 +120,7 @@ impl fmt::Display for Pattern {
     }
 }
 
+/// The canonical spelling, as a URL; the scheme's default port is left out.
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", self.scheme, self.host)?;

@@ -240,8 +240,7 @@ impl Target {
         path::literal(self.path())
     }
 
-    /// Whether the target lies within a prefix of an origin: scheme, host and port are the prefix's, and its path holds
-    /// in every reading, on a segment border, as that of an allowed rule does.
+    /// Whether the target lies at the prefix's origin and [within its path](Self::has_path_within).
     #[must_use]
     pub fn is_within(&self, prefix: &Prefix) -> bool {
         self.scheme == prefix.scheme()
@@ -250,26 +249,17 @@ impl Target {
             && self.has_path_within(prefix)
     }
 
-    /// Whether the path lies within a prefix's path in every reading, whatever the origins.
+    /// Whether every reading of the path begins with the prefix's path and leaves it on a segment border, whatever
+    /// the origin.
     #[must_use]
     pub fn has_path_within(&self, prefix: &Prefix) -> bool {
         let (literal, others) = self.readings();
-        let within = prefix.path().as_bytes();
-        std::iter::once(literal).chain(others.iter().map(|reading| &**reading)).all(|path| {
-            path.strip_prefix(within)
-                .is_some_and(|rest| rest.is_empty() || within.ends_with(b"/") || rest.starts_with(b"/"))
-        })
+        path::is_within(literal, others, prefix.path().as_bytes())
     }
 
     /// The literal reading of the path as bytes, then every other reading.
     pub(crate) fn readings(&self) -> (&[u8], &[Box<[u8]>]) {
-        match &self.readings {
-            Readings::Plain => (self.path().as_bytes(), &[]),
-            Readings::Several(all) => match all.split_first() {
-                Some((literal, others)) => (literal, others),
-                None => (self.path().as_bytes(), &[]),
-            },
-        }
+        self.readings.split(self.path())
     }
 }
 

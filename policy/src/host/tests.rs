@@ -135,6 +135,8 @@ fn embedded_addresses_are_found_in_every_form() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn the_canonical_form_is_a_fixed_point(text in "[a-zA-Z0-9._%ü。\u{ad}\\[\\]:*-]{0,24}") {
         if let Ok(host) = Host::parse(&text) {

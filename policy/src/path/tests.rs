@@ -123,7 +123,7 @@ fn borders_are_slashes_and_ends() {
         ("/x", "/", true),
         ("/a/b", "/a%2Fb", false),
     ] {
-        assert_eq!(has_prefix_on_border(path.as_bytes(), prefix.as_bytes()), holds, "{path} {prefix}");
+        assert_eq!(is_within(path.as_bytes(), &[], prefix.as_bytes()), holds, "{path} {prefix}");
         let expected = holds || prefix.contains('%');
         assert_eq!(has_decoded_prefix_on_border(path.as_bytes(), prefix.as_bytes()), expected, "{path} {prefix}");
     }
@@ -171,6 +171,8 @@ fn servers_reading(sent: &str) -> Vec<u8> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn paths_agree_with_the_url_crate(raw in tricky()) {
         prop_assume!(!raw.contains('?') && !raw.contains('#'));

@@ -5,7 +5,7 @@
 //! their first bytes lie together in an array of their own, so that finding the next one touches one cache line.
 
 use super::index::NONE;
-use crate::path::{has_decoded_prefix_on_border, has_prefix_on_border, is_border};
+use crate::path;
 
 /// Trees of prefixes; each is named by its root.
 #[derive(Debug, Default)]
@@ -109,18 +109,12 @@ impl Prefixes {
         first
     }
 
-    /// The first rule whose prefix holds on a segment border in every reading of a path, or [`NONE`].
-    ///
-    /// The prefix is compared with the literal reading as it is, and with the others both as it is and decoded: those
-    /// are the readings that a rule's path may have.
+    /// The first rule whose prefix a path lies within ([`path::is_within`]), or [`NONE`].
     pub(super) fn first_allowed_prefix(&self, root: u32, literal: &[u8], others: &[Box<[u8]>]) -> u32 {
         let mut first = NONE;
         self.walk(root, literal, |rule, length| {
-            let Some(prefix) = literal.get(..length).filter(|_| rule < first && is_border(literal, length)) else {
-                return;
-            };
-            let holds = |path: &[u8]| has_prefix_on_border(path, prefix) || has_decoded_prefix_on_border(path, prefix);
-            if others.iter().all(|other| holds(other)) {
+            let prefix = literal.get(..length).filter(|_| rule < first);
+            if prefix.is_some_and(|prefix| path::is_within(literal, others, prefix)) {
                 first = rule;
             }
         });
