@@ -15,7 +15,7 @@ use serde::Serialize;
 /// Whether colour is welcome on a stream: it is a terminal, and the environment does not set `NO_COLOR` to anything
 /// but the empty string.
 #[must_use]
-pub fn color_wanted(stream: &impl IsTerminal) -> bool {
+pub(crate) fn color_wanted(stream: &impl IsTerminal) -> bool {
     color_for(stream.is_terminal(), std::env::var_os("NO_COLOR").as_deref())
 }
 
@@ -30,7 +30,7 @@ fn color_for(terminal: bool, no_color: Option<&OsStr>) -> bool {
 /// steer the terminal. Of a credential that is written down ([`Code::LiteralCredential`]) only its length is shown,
 /// whichever diagnostic shows its line.
 #[must_use]
-pub fn render_text(diagnostics: &[Diagnostic], color: bool) -> String {
+pub(crate) fn render_text(diagnostics: &[Diagnostic], color: bool) -> String {
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let mut out = String::new();
     for diagnostic in diagnostics {
@@ -137,7 +137,7 @@ struct Json<'d> {
 ///
 /// Lines and columns count from 1, columns in characters; the end is the place behind the last character.
 #[must_use]
-pub fn render_json(diagnostics: &[Diagnostic]) -> String {
+pub(crate) fn render_json(diagnostics: &[Diagnostic]) -> String {
     let mut out = String::new();
     for diagnostic in diagnostics {
         let (start, end) = (diagnostic.start(), diagnostic.end());

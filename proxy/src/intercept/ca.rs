@@ -24,7 +24,7 @@ const CERT_FILE: &str = "ca.pem";
 const KEY_FILE: &str = "ca.key";
 
 /// A certificate authority that is ready to sign.
-pub struct Ca {
+pub(crate) struct Ca {
     issuer: Issuer<'static, KeyPair>,
     cert: CertificateDer<'static>,
     cert_path: PathBuf,
@@ -38,7 +38,7 @@ impl std::fmt::Debug for Ca {
 
 /// Why there is no CA.
 #[derive(Debug, thiserror::Error)]
-pub enum CaError {
+pub(crate) enum CaError {
     /// A file could not be read or written.
     #[error("cannot {doing} {}: {source}", path.display())]
     File {
@@ -85,7 +85,7 @@ impl Ca {
     ///
     /// # Errors
     /// Whatever keeps the files from being read, written or used. Files that are there are never overwritten.
-    pub fn open(state: &Path) -> Result<Self, CaError> {
+    pub(crate) fn open(state: &Path) -> Result<Self, CaError> {
         let (cert, key) = (state.join(CERT_FILE), state.join(KEY_FILE));
         match (cert.exists(), key.exists()) {
             (true, true) => Self::load(&cert, &key),
@@ -102,7 +102,7 @@ impl Ca {
     ///
     /// # Errors
     /// A file that cannot be read, is no certificate or key, or a pair that does not belong together.
-    pub fn load(cert_path: &Path, key_path: &Path) -> Result<Self, CaError> {
+    pub(crate) fn load(cert_path: &Path, key_path: &Path) -> Result<Self, CaError> {
         let cert_pem = read(cert_path)?;
         let key_pem = zeroize::Zeroizing::new(read(key_path)?);
         if let Ok(mode) = fs::metadata(key_path).map(|metadata| metadata.permissions().mode())
@@ -124,13 +124,13 @@ impl Ca {
 
     /// The certificate.
     #[must_use]
-    pub const fn cert(&self) -> &CertificateDer<'static> {
+    pub(crate) const fn cert(&self) -> &CertificateDer<'static> {
         &self.cert
     }
 
     /// The file that holds the certificate, PEM.
     #[must_use]
-    pub fn cert_path(&self) -> &Path {
+    pub(crate) fn cert_path(&self) -> &Path {
         &self.cert_path
     }
 

@@ -84,11 +84,6 @@ impl Leaves {
         Ok(Self { ca, key, provider, base, kept: Mutex::default() })
     }
 
-    /// The CA.
-    pub(crate) const fn ca(&self) -> &Ca {
-        &self.ca
-    }
-
     /// The server side of TLS for `host`.
     pub(crate) fn config(&self, host: &Host) -> Result<Arc<ServerConfig>, LeafError> {
         if let Some(leaf) = self.find(host) {
@@ -166,7 +161,7 @@ mod tests {
     fn verify(leaves: &Leaves, host: &str, name: &str) -> Result<(), rustls::Error> {
         use rustls::client::danger::ServerCertVerifier as _;
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(leaves.ca().cert().clone()).unwrap();
+        roots.add(leaves.ca.cert().clone()).unwrap();
         let verifier =
             rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), leaves.provider.clone())
                 .build()
@@ -180,7 +175,7 @@ mod tests {
     fn served(leaves: &Leaves, host: &str) -> Vec<CertificateDer<'static>> {
         let config = leaves.config(&Host::parse(host).unwrap()).unwrap();
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(leaves.ca().cert().clone()).unwrap();
+        roots.add(leaves.ca.cert().clone()).unwrap();
         let client = rustls::ClientConfig::builder_with_provider(leaves.provider.clone())
             .with_safe_default_protocol_versions()
             .unwrap()

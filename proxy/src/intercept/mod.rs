@@ -17,7 +17,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-pub use ca::{Ca, CaError};
+pub(crate) use ca::{Ca, CaError};
 pub(crate) use leaf::Leaves;
 use service::Inspected;
 
