@@ -4,13 +4,13 @@
 //! credentials on requests to its `mcpServers`, and says why about every verdict. What is permitted is decided in the
 //! `exeat-policy` crate; this one brings the decisions to real traffic.
 //!
-//! The modules depend on each other downwards only: [`cli`] → [`server`] → listener → gate → intercept, tunnel,
+//! The modules depend on each other downwards only: [`cli`] → server → listener → gate → intercept, tunnel,
 //! upstream, credentials → audit, respond, metrics.
 
 mod admin;
 mod audit;
 pub mod cli;
-pub mod config;
+mod config;
 mod credentials;
 mod crypto;
 mod drain;
@@ -22,7 +22,7 @@ mod load;
 mod metrics;
 mod permit;
 mod respond;
-pub mod server;
+mod server;
 mod snapshot;
 mod tunnel;
 mod upstream;

@@ -54,12 +54,12 @@ pub(crate) struct Loaded {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     /// A file could not be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The files have errors.
     #[error("{} in manifest or config", count(.0))]
@@ -146,7 +146,7 @@ pub(crate) fn lint(path: &Path) -> Result<Vec<Diagnostic>, LoadError> {
 
 /// Reads a file as the source of diagnostics; `-` is the standard input.
 pub(crate) fn read_source(path: &Path) -> Result<Arc<Source>, LoadError> {
-    let failed = |source| LoadError::Unreadable { path: path.to_owned(), source };
+    let failed = |source| LoadError::Unreadable { path: path.to_owned(), cause: source };
     let name = path.to_string_lossy().into_owned();
     let mut text = String::new();
     if name == "-" {
