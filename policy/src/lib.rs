@@ -11,10 +11,19 @@
 pub mod decision;
 pub mod diag;
 pub mod doc;
+mod path;
+pub mod host;
 pub mod manifest;
+pub mod pattern;
+pub mod policy;
 pub mod reason;
+pub mod target;
 
 pub use decision::{AuthorityDecision, AuthorityVerdict, Decision, ListKind, Rule, RuleRef, Verdict};
 pub use diag::{Code, Diagnostic, Problems, Severity, Source, Span};
+pub use host::{Host, HostError};
 pub use manifest::Manifest;
+pub use pattern::{Pattern, PatternError, Prefix};
+pub use policy::{DefaultVerdict, Layer, Policy, PolicyTooLarge};
 pub use reason::Reason;
+pub use target::{Authority, Scheme, Target, TargetError};
