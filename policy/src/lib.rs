@@ -11,9 +11,9 @@
 pub mod decision;
 pub mod diag;
 pub mod doc;
-mod path;
 pub mod host;
 pub mod manifest;
+mod path;
 pub mod pattern;
 pub mod policy;
 pub mod reason;

@@ -162,6 +162,7 @@ fn each_rule_beyond_the_schema_refuses_what_the_schema_accepts() {
     let headers = |headers: Value| server(json!({"url": "https://x.test/", "headers": headers}));
     let cases = [
         (Code::TwoSpellings, json!({"name": "a", "instructions": "", "system_prompt": ""})),
+        (Code::Pattern, json!({"name": "a", "network_access": {"allowed": ["exa mple"]}})),
         (Code::Placeholder, headers(json!({"X-A": "Bearer ${A}"}))),
         (Code::LiteralCredential, headers(json!({"Authorization": "x"}))),
         (Code::ServerIncomplete, server(json!({}))),
