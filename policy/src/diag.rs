@@ -7,8 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 
 mod codes;
+mod problems;
 
 pub use codes::Code;
+pub use problems::Problems;
 
 /// A range of bytes in a [`Source`], half open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,7 +51,8 @@ impl Source {
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, text: impl Into<String>) -> Arc<Self> {
         let text = text.into();
-        let line_starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1)).collect();
+        let line_starts =
+            std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1)).collect();
         Arc::new(Self { name: name.into(), text, line_starts })
     }
 

@@ -14,5 +14,5 @@ pub mod doc;
 pub mod reason;
 
 pub use decision::{AuthorityDecision, AuthorityVerdict, Decision, ListKind, Rule, RuleRef, Verdict};
-pub use diag::{Code, Diagnostic, Severity, Source, Span};
+pub use diag::{Code, Diagnostic, Problems, Severity, Source, Span};
 pub use reason::Reason;

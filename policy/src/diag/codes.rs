@@ -39,6 +39,9 @@ codes! {
     MissingKey = "E0005", "a required key is missing";
     BadValue = "E0006", "a value outside what the key takes";
     TwoSpellings = "E0007", "a key and its alias are both written";
+    TooLarge = "E0008", "the file is larger than any manifest or config";
+    TooDeep = "E0009", "values are nested too deep";
+    YamlFeature = "E0010", "a feature of YAML that is not read: anchor, alias, merge key, tag, further document";
 }
 
 impl Code {

@@ -1,0 +1,211 @@
+//! The gateway's config, `exeat.toml`: what its keys are, read with every problem reported at its place.
+//!
+//! The types here are the validated config: durations are durations, addresses are addresses, patterns are parsed.
+//! Every key has a default; the shipped `config/exeat.toml` documents each one.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use exeat_policy::doc::Spanned;
+use exeat_policy::guard::Grants;
+use exeat_policy::manifest::HeaderValueSpec;
+use exeat_policy::policy::DefaultVerdict;
+use http::HeaderName;
+
+/// The whole config.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Where the gateway listens.
+    pub listen: Listen,
+    /// What is permitted where no layer restricts, and the manifests to load.
+    pub policy: PolicySection,
+    /// TLS interception.
+    pub intercept: Intercept,
+    /// Where the values of placeholders come from, by name.
+    pub bindings: BTreeMap<String, Binding>,
+    /// What `use = "catalog:NAME"` resolves to, by name.
+    pub catalog: BTreeMap<String, CatalogEntry>,
+    /// Header fields for URL prefixes beside the manifest's servers.
+    pub inject: Vec<Inject>,
+    /// What lies below the manifest.
+    pub guard: GuardSection,
+    /// Name resolution.
+    pub dns: Dns,
+    /// Connections to upstream servers.
+    pub upstream: Upstream,
+    /// Sizes, counts and times.
+    pub limits: Limits,
+    /// The admin listener.
+    pub admin: Admin,
+}
+
+/// `[listen]`.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// The proxy port.
+    pub proxy: SocketAddr,
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self { proxy: SocketAddr::from(([127, 0, 0, 1], 3128)) }
+    }
+}
+
+/// `[policy]`.
+#[derive(Clone, Debug)]
+pub struct PolicySection {
+    /// What happens where no layer restricts.
+    pub default: DefaultVerdict,
+    /// Manifests to load when the command line names none, outermost layer first.
+    pub manifests: Vec<PathBuf>,
+}
+
+impl Default for PolicySection {
+    fn default() -> Self {
+        Self { default: DefaultVerdict::Allow, manifests: Vec::new() }
+    }
+}
+
+/// `[intercept]`.
+#[derive(Clone, Debug)]
+pub struct Intercept {
+    /// Whether tunnels are opened where a rule needs it.
+    pub enabled: bool,
+    /// The CA's certificate and key, PEM files; none for the CA of the state folder.
+    pub ca: Option<CaFiles>,
+    /// What is asked of the server name in a tunnel that stays blind.
+    pub sni_check: SniCheck,
+}
+
+impl Default for Intercept {
+    fn default() -> Self {
+        Self { enabled: true, ca: None, sni_check: SniCheck::Require }
+    }
+}
+
+/// The files of a CA given by config.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaFiles {
+    /// PEM certificate.
+    pub cert: PathBuf,
+    /// PEM private key.
+    pub key: PathBuf,
+}
+
+/// What is asked of the TLS server name in a blind tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SniCheck {
+    /// It is there and is the CONNECT host.
+    Require,
+    /// If it is there, it is the CONNECT host.
+    Match,
+    /// Nothing.
+    Off,
+}
+
+/// Where a placeholder's value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// An environment variable of the gateway, read at start and on reload.
+    Env(String),
+    /// A file, read again when it changes; one line end at its end is not part of the value.
+    File(PathBuf),
+}
+
+/// `[catalog.NAME]`.
+#[derive(Clone, Debug)]
+pub struct CatalogEntry {
+    /// The server's URL.
+    pub url: Spanned<String>,
+    /// Its header fields.
+    pub headers: Vec<(HeaderName, HeaderValueSpec)>,
+}
+
+/// `[[inject]]`.
+#[derive(Clone, Debug)]
+pub struct Inject {
+    /// The URL prefix: http or https, no wildcard.
+    pub url: Spanned<String>,
+    /// The header fields.
+    pub headers: Vec<(HeaderName, HeaderValueSpec)>,
+}
+
+/// `[guard]`.
+#[derive(Clone, Debug)]
+pub struct GuardSection {
+    /// Special-purpose addresses that are reachable all the same.
+    pub allow: Grants,
+    /// Ports that are never dialled.
+    pub blocked_ports: Vec<u16>,
+}
+
+impl Default for GuardSection {
+    fn default() -> Self {
+        Self { allow: Grants::default(), blocked_ports: vec![25] }
+    }
+}
+
+/// `[dns]`.
+#[derive(Clone, Debug, Default)]
+pub struct Dns {
+    /// Names with fixed addresses, in canonical spelling; the guard judges them like any other.
+    pub hosts: BTreeMap<String, Vec<IpAddr>>,
+    /// Servers to ask; empty for those of the system.
+    pub servers: Vec<SocketAddr>,
+}
+
+/// `[upstream]`.
+#[derive(Clone, Debug, Default)]
+pub struct Upstream {
+    /// PEM files of CAs that upstream certificates may come from, beside the system's.
+    pub ca: Vec<PathBuf>,
+}
+
+/// `[limits]`.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The largest header section of a request, in bytes.
+    pub header_bytes: usize,
+    /// From the first byte of a header section to its last.
+    pub header_time: Duration,
+    /// Between the requests of a connection, for a tunnel in which nothing moves, and for a client that does not read.
+    pub idle: Duration,
+    /// For a name to resolve and a connection to be accepted, TLS included.
+    pub connect_time: Duration,
+    /// Client connections at once.
+    pub connections: usize,
+    /// Tunnels at once, among the connections.
+    pub tunnels: usize,
+    /// How long a shutdown waits for what is under way.
+    pub drain_time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            header_bytes: 64 * 1024,
+            header_time: Duration::from_secs(10),
+            idle: Duration::from_secs(600),
+            connect_time: Duration::from_secs(10),
+            connections: 16_384,
+            tunnels: 8_192,
+            drain_time: Duration::from_secs(30),
+        }
+    }
+}
+
+/// `[admin]`.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// The admin listener; none when it is off.
+    pub listen: Option<SocketAddr>,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { listen: Some(SocketAddr::from(([127, 0, 0, 1], 9180))) }
+    }
+}
