@@ -15,6 +15,7 @@ use tokio::process::Child;
 
 pub use metrics::Metrics;
 pub use setup::Setup;
+pub(crate) use setup::copy_lines;
 
 use crate::certs::roots_of;
 use crate::client::{Cmd, RawConn, Response};

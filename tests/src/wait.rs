@@ -91,6 +91,11 @@ impl<T: Clone> Journal<T> {
 
     /// Waits until `condition` holds for the entries, and returns them.
     pub async fn when(&self, what: &str, condition: impl Fn(&[T]) -> bool) -> Vec<T> {
+        self.when_within(DEADLINE, what, condition).await
+    }
+
+    /// As [`Journal::when`], with a limit of its own.
+    pub async fn when_within(&self, limit: Duration, what: &str, condition: impl Fn(&[T]) -> bool) -> Vec<T> {
         let mut changes = self.changed.subscribe();
         let found = async {
             loop {
@@ -102,6 +107,6 @@ impl<T: Clone> Journal<T> {
                 changes.changed().await.expect("the journal lives as long as its reader");
             }
         };
-        within(what, found).await
+        within_time(limit, what, found).await
     }
 }

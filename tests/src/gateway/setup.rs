@@ -257,7 +257,8 @@ fn address(value: &Value) -> std::net::SocketAddr {
     value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("not an address: {value}"))
 }
 
-async fn copy_lines(pipe: impl AsyncRead + Unpin, lines: Journal<String>) {
+/// Appends the lines of a pipe to a journal until it ends.
+pub(crate) async fn copy_lines(pipe: impl AsyncRead + Unpin, lines: Journal<String>) {
     let mut reader = BufReader::new(pipe).lines();
     while let Ok(Some(line)) = reader.next_line().await {
         lines.push(line);
