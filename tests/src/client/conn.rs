@@ -3,17 +3,21 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustls::RootCertStore;
+use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::certs::client_config;
+use crate::certs::{client_config, unchecked_client_config};
 use crate::wait::within;
 use crate::wire::{Body, Framing, Head, Io, Wire};
 use crate::ws;
+
+/// How long a peer takes nothing before it counts as one that does not read.
+const STALLED: Duration = Duration::from_millis(500);
 
 /// A response as it came.
 #[derive(Clone, Debug, Default)]
@@ -112,6 +116,28 @@ impl RawConn {
         within("the peer to take what is sent", self.wire.send(bytes)).await
     }
 
+    /// Sends bytes and reads the same bytes back, piece by piece.
+    pub async fn exchange(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(16 * 1024) {
+            self.send(piece).await;
+            assert_eq!(self.exact(piece.len()).await, piece, "other bytes came back");
+        }
+    }
+
+    /// Sends up to `length` bytes until the peer takes no more for half a second; returns how many it took.
+    pub async fn flood(&mut self, length: u64) -> u64 {
+        let piece = vec![b'x'; 64 * 1024];
+        let mut sent = 0;
+        while sent < length {
+            match tokio::time::timeout(STALLED, self.wire.send(&piece)).await {
+                Ok(taken) => taken.unwrap(),
+                Err(_) => break,
+            }
+            sent += piece.len() as u64;
+        }
+        sent
+    }
+
     /// Ends the sending side, and leaves the other open.
     pub async fn finish(&mut self) {
         self.wire.finish().await.unwrap();
@@ -192,12 +218,21 @@ impl RawConn {
         within("the connection to end", self.wire.to_end()).await.unwrap_or_default()
     }
 
-    /// Starts TLS inside the connection, for `server_name`.
+    /// Starts TLS inside the connection, for `server_name`; an IP address is no name, so none is sent for one.
     pub async fn tls(self, roots: Arc<RootCertStore>, server_name: &str, alpn: &[&str]) -> io::Result<Self> {
+        self.tls_with(client_config(roots, alpn), server_name).await
+    }
+
+    /// Starts TLS without looking at the certificate.
+    pub async fn tls_unchecked(self, server_name: &str) -> io::Result<Self> {
+        self.tls_with(unchecked_client_config(), server_name).await
+    }
+
+    async fn tls_with(self, config: ClientConfig, server_name: &str) -> io::Result<Self> {
         let (io, early) = self.wire.into_parts();
         assert!(early.is_empty(), "the peer spoke before TLS: {}", String::from_utf8_lossy(&early));
         let name = ServerName::try_from(server_name.to_owned()).unwrap();
-        let connector = TlsConnector::from(Arc::new(client_config(roots, alpn)));
+        let connector = TlsConnector::from(Arc::new(config));
         let stream = within("a TLS handshake", connector.connect(name, io)).await?;
         let session = stream.get_ref().1;
         let certificates = session.peer_certificates().unwrap_or_default().iter().cloned().map(|c| c.into_owned());

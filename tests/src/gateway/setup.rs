@@ -1,6 +1,7 @@
 //! Describing and starting a gateway.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -29,6 +30,8 @@ pub struct Setup {
     env: Vec<(String, String)>,
     args: Vec<String>,
     config: Option<String>,
+    state_dir: Option<PathBuf>,
+    admin: Option<SocketAddr>,
 }
 
 impl Default for Setup {
@@ -45,6 +48,8 @@ impl Default for Setup {
             env: Vec::new(),
             args: Vec::new(),
             config: None,
+            state_dir: None,
+            admin: None,
         };
         setup.set("guard", "allow", r#"["127.0.0.1/32"]"#)
     }
@@ -153,6 +158,20 @@ impl Setup {
         self
     }
 
+    /// Keeps its state in this folder, so that another gateway can go on with it.
+    #[must_use]
+    pub fn state_dir(mut self, dir: &Path) -> Self {
+        self.state_dir = Some(dir.to_owned());
+        self
+    }
+
+    /// Listens for admin requests there instead of on a free port.
+    #[must_use]
+    pub fn admin(mut self, addr: SocketAddr) -> Self {
+        self.admin = Some(addr);
+        self
+    }
+
     /// The text of `agent.toml`; none where nothing was put into it.
     #[must_use]
     pub fn agent_toml(&self) -> Option<String> {
@@ -226,13 +245,10 @@ impl Setup {
             std::fs::write(dir.join(name), text).unwrap();
         }
         let mut command = Command::new(binary());
-        command.arg("serve").args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
-        command
-            .arg("--ready-file")
-            .arg(ready_file)
-            .arg("--state-dir")
-            .arg(dir.join("state"))
-            .args(["-c", "exeat.toml"]);
+        let admin = self.admin.map_or_else(|| "127.0.0.1:0".to_owned(), |addr| addr.to_string());
+        command.arg("serve").args(["--listen", "127.0.0.1:0", "--admin", &admin]);
+        let state = self.state_dir.clone().unwrap_or_else(|| dir.join("state"));
+        command.arg("--ready-file").arg(ready_file).arg("--state-dir").arg(state).args(["-c", "exeat.toml"]);
         for (name, _) in &manifests {
             command.arg("-m").arg(name);
         }
@@ -253,7 +269,7 @@ fn read_ready(path: &Path) -> Option<Value> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-fn address(value: &Value) -> std::net::SocketAddr {
+fn address(value: &Value) -> SocketAddr {
     value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("not an address: {value}"))
 }
 
