@@ -1,0 +1,226 @@
+//! The built binary, started with a manifest and a config of the test.
+
+mod metrics;
+mod setup;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::{Arc, Once};
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustls::RootCertStore;
+use tempfile::TempDir;
+use tokio::process::Child;
+
+pub use metrics::Metrics;
+pub use setup::Setup;
+pub(crate) use setup::copy_lines;
+
+use crate::certs::roots_of;
+use crate::client::{Cmd, RawConn, Response};
+use crate::relay::Task;
+use crate::wait::{Journal, until, within};
+
+/// The path of the built `exeat`: `EXEAT_BIN`, or the binary beside the tests in the target folder, which is built
+/// once where it is missing.
+#[must_use]
+pub fn binary() -> PathBuf {
+    static BUILD: Once = Once::new();
+    if let Some(path) = std::env::var_os("EXEAT_BIN") {
+        return path.into();
+    }
+    let path = profile_dir().join("exeat");
+    BUILD.call_once(|| {
+        if !path.exists() {
+            let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+            let built = std::process::Command::new(cargo).args(["build", "-p", "exeat", "--bin", "exeat"]).status();
+            assert!(built.is_ok_and(|status| status.success()), "cargo build -p exeat failed");
+        }
+    });
+    path
+}
+
+/// The folder of the build profile: the one above `deps`, where the test itself stands.
+pub(crate) fn profile_dir() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().and_then(Path::parent).expect("a test stands in target/PROFILE/deps").to_owned()
+}
+
+/// An `exeat` command that is no gateway: `check`, `lint`, `ca`, `env`.
+#[must_use]
+pub fn exeat(args: &[&str]) -> Cmd {
+    Cmd::new(binary()).args(args)
+}
+
+/// A running gateway. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Gateway {
+    child: Child,
+    proxy: SocketAddr,
+    admin: SocketAddr,
+    ca: PathBuf,
+    dir: TempDir,
+    lines: Journal<String>,
+    _readers: [Task; 2],
+}
+
+impl Gateway {
+    /// Begins to describe a gateway.
+    #[must_use]
+    pub fn setup() -> Setup {
+        Setup::default()
+    }
+
+    /// The proxy listener.
+    #[must_use]
+    pub const fn proxy(&self) -> SocketAddr {
+        self.proxy
+    }
+
+    /// The admin listener.
+    #[must_use]
+    pub const fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// The certificate of the interception CA, a PEM file.
+    #[must_use]
+    pub fn ca(&self) -> &Path {
+        &self.ca
+    }
+
+    /// The folder of its files: `exeat.toml`, the manifests, `state`.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The interception CA and the CAs that the gateway trusts, as one PEM file.
+    #[must_use]
+    pub fn bundle(&self) -> PathBuf {
+        self.dir.path().join("bundle.pem")
+    }
+
+    /// A root store that holds only the interception CA.
+    #[must_use]
+    pub fn roots(&self) -> Arc<RootCertStore> {
+        roots_of(&self.ca)
+    }
+
+    /// What it has written to standard output and error so far.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.all()
+    }
+
+    /// Waits for a line of output that holds `text`, and returns it.
+    pub async fn await_line(&self, text: &str) -> String {
+        let holds = |all: &[String]| all.iter().any(|line| line.contains(text));
+        let lines = self.lines.when(&format!("a line with {text:?} from the gateway"), holds).await;
+        lines.into_iter().find(|line| line.contains(text)).unwrap()
+    }
+
+    // --- Clients ---------------------------------------------------------------------------------------------------
+
+    /// A connection to the proxy.
+    pub async fn open(&self) -> RawConn {
+        RawConn::open(self.proxy).await
+    }
+
+    /// GETs a URL in absolute form over a connection of its own.
+    pub async fn get(&self, url: &str) -> Response {
+        self.open().await.get(url, host_of(url)).await
+    }
+
+    /// Asks for a tunnel over a connection of its own.
+    pub async fn connect(&self, authority: &str) -> (RawConn, Response) {
+        let mut conn = self.open().await;
+        let response = conn.connect(authority).await;
+        (conn, response)
+    }
+
+    /// Opens a tunnel that has to be granted.
+    pub async fn tunnel(&self, authority: &str) -> RawConn {
+        let (conn, response) = self.connect(authority).await;
+        assert_eq!(response.status, 200, "{}", response.text());
+        conn
+    }
+
+    /// Opens a tunnel and TLS in it, trusting only the interception CA: works where the tunnel is inspected.
+    pub async fn intercepted(&self, authority: &str) -> RawConn {
+        let (host, _) = authority.rsplit_once(':').unwrap();
+        let host = host.trim_matches(['[', ']']);
+        let conn = self.tunnel(authority).await;
+        conn.tls(self.roots(), host, &["http/1.1"]).await.expect("TLS with the interception CA")
+    }
+
+    // --- Admin -----------------------------------------------------------------------------------------------------
+
+    /// GETs a path of the admin listener.
+    pub async fn admin_get(&self, path: &str) -> Response {
+        RawConn::open(self.admin).await.get(path, &self.admin.to_string()).await
+    }
+
+    /// The metrics as they are.
+    pub async fn metrics(&self) -> Metrics {
+        let response = self.admin_get("/metrics").await;
+        assert_eq!(response.status, 200);
+        Metrics::parse(&response.text())
+    }
+
+    /// Waits until the series of `name` that carry `labels` add up to `value`. A counter may move just after the
+    /// answer it counts.
+    pub async fn await_metric(&self, name: &str, labels: &[(&str, &str)], value: f64) {
+        let what = format!("{name}{labels:?} to be {value}");
+        until(&what, || async { (self.metrics().await.sum(name, labels) == value).then_some(()) }).await;
+    }
+
+    /// The answer of `/readyz`.
+    pub async fn readyz(&self) -> Response {
+        self.admin_get("/readyz").await
+    }
+
+    /// The answer of `/livez`.
+    pub async fn livez(&self) -> Response {
+        self.admin_get("/livez").await
+    }
+
+    // --- Life ------------------------------------------------------------------------------------------------------
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = self.child.id().expect("the gateway is running");
+        kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+    }
+
+    /// Replaces one of its files.
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.dir.path().join(name), text).unwrap();
+    }
+
+    /// Sends SIGHUP and waits until the reload has been carried out or refused.
+    pub async fn reload(&self) {
+        let name = "exeat_policy_reload_total";
+        let before = self.metrics().await.sum(name, &[]);
+        self.signal(Signal::HUP);
+        self.await_metric(name, &[], before + 1.0).await;
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn ended(&mut self) -> ExitStatus {
+        within("the gateway to end", self.child.wait()).await.unwrap()
+    }
+
+    /// Sends SIGTERM and waits until it has ended.
+    pub async fn terminate(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.ended().await
+    }
+}
+
+/// The authority of an absolute URL.
+fn host_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split(['/', '?']).next().unwrap_or_default()
+}
