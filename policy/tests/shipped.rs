@@ -39,7 +39,7 @@ fn they_keep_to_the_schema() {
 }
 
 #[test]
-fn the_safe_example_lets_out_documentation_and_packages() {
+fn the_safe_example_lets_out_documentation_and_one_organisation() {
     use Verdict::{Allow, Deny};
     judge(
         AGENT,
@@ -47,7 +47,7 @@ fn the_safe_example_lets_out_documentation_and_packages() {
             ("https://docs.rs/serde", Allow),
             ("https://docs.python.org/3/", Allow),
             ("https://python.org/", Allow),
-            ("https://files.pythonhosted.org/packages/x.whl", Allow),
+            ("https://en.wikipedia.org/wiki/Proxy_server", Allow),
             ("https://github.com/rust-lang/rust.git/info/refs?service=git-upload-pack", Allow),
             ("https://github.com/somebody/else", Deny),
             ("http://github.com/rust-lang/rust", Deny),

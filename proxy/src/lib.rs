@@ -10,7 +10,7 @@
 mod admin;
 mod audit;
 pub mod cli;
-mod config;
+pub mod config;
 mod credentials;
 mod crypto;
 mod drain;
@@ -22,7 +22,7 @@ mod load;
 mod metrics;
 mod permit;
 mod respond;
-mod server;
+pub mod server;
 mod snapshot;
 mod tunnel;
 mod upstream;

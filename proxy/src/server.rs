@@ -59,12 +59,9 @@ pub enum StartError {
     /// Manifest or config has errors.
     #[error("manifest or config has errors")]
     Invalid(Vec<Diagnostic>),
-    /// A file that the config names cannot be used.
+    /// A file of the config or the state folder cannot be used.
     #[error("{0}")]
     File(String),
-    /// There is no CA.
-    #[error(transparent)]
-    Ca(#[from] CaError),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {cause}; choose another with {flag}, port 0 picks a free one")]
     Listen {
@@ -78,6 +75,12 @@ pub enum StartError {
     /// The metrics could not be registered.
     #[error("cannot register the metrics: {0}")]
     Metrics(#[from] prometheus::Error),
+}
+
+impl From<CaError> for StartError {
+    fn from(error: CaError) -> Self {
+        Self::File(error.to_string())
+    }
 }
 
 impl From<LoadError> for StartError {
