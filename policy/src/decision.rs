@@ -55,6 +55,9 @@ pub struct RuleRef<'p> {
     pub list: ListKind,
     /// Position in the list.
     pub index: usize,
+    /// Position among all rules of the policy, below [`Policy::rule_count`](crate::Policy::rule_count); an index for
+    /// tables of counters.
+    pub number: usize,
     /// The rule itself.
     pub rule: &'p Rule,
 }

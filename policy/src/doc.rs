@@ -23,6 +23,7 @@
 //! All three readers are bounded: a file of more than [`MAX_BYTES`] and values nested deeper than [`MAX_DEPTH`] are
 //! refused, and nothing in a file can make it grow (YAML's aliases are refused).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::diag::{Code, Diagnostic, Problems, Source, Span};
@@ -203,39 +204,57 @@ fn duplicate(problems: &Problems, key: &str, span: Span, first: Span) {
     problems.report(Code::DuplicateKey, span, message, "keep one of the two");
 }
 
-/// Builds one table and finds keys written twice, in constant time a key.
-#[derive(Debug, Default)]
-struct TableBuilder {
-    entries: Vec<Entry>,
-    index: std::collections::HashMap<String, usize>,
+/// The keys of one table while it is built; finds a key written before in constant time.
+#[derive(Debug)]
+struct Keys<T> {
+    slots: Vec<Slot<T>>,
+    index: HashMap<String, usize>,
 }
 
-impl TableBuilder {
+/// A key, its place and what it leads to.
+#[derive(Debug)]
+struct Slot<T> {
+    key: String,
+    key_span: Span,
+    value: T,
+}
+
+impl<T> Keys<T> {
     /// Tables up to this many keys are searched from front to back.
     const SMALL: usize = 16;
 
+    fn new() -> Self {
+        Self { slots: Vec::new(), index: HashMap::new() }
+    }
+
     fn find(&self, key: &str) -> Option<usize> {
-        if self.entries.len() <= Self::SMALL {
-            self.entries.iter().position(|entry| entry.key == key)
+        if self.slots.len() <= Self::SMALL {
+            self.slots.iter().position(|slot| slot.key == key)
         } else {
             self.index.get(key).copied()
         }
     }
 
     /// Adds a key; one that is there already is reported and left as it is.
-    fn insert(&mut self, problems: &Problems, entry: Entry) {
-        if let Some(first) = self.find(&entry.key).and_then(|at| self.entries.get(at)) {
-            duplicate(problems, &entry.key, entry.key_span, first.key_span);
+    fn insert(&mut self, problems: &Problems, slot: Slot<T>) {
+        if let Some(first) = self.find(&slot.key).and_then(|at| self.slots.get(at)) {
+            duplicate(problems, &slot.key, slot.key_span, first.key_span);
             return;
         }
-        self.entries.push(entry);
-        if self.entries.len() == Self::SMALL + 1 {
-            self.index = self.entries.iter().enumerate().map(|(at, entry)| (entry.key.clone(), at)).collect();
-        } else if self.entries.len() > Self::SMALL
-            && let Some(last) = self.entries.last()
-        {
-            self.index.insert(last.key.clone(), self.entries.len() - 1);
+        let count = self.slots.len() + 1;
+        if count == Self::SMALL + 1 {
+            self.index = self.slots.iter().enumerate().map(|(at, slot)| (slot.key.clone(), at)).collect();
         }
+        if count > Self::SMALL {
+            self.index.insert(slot.key.clone(), count - 1);
+        }
+        self.slots.push(slot);
+    }
+
+    /// The finished table, each value turned into a node.
+    fn into_table(self, mut node: impl FnMut(T) -> Node) -> Value {
+        let entry = |slot: Slot<T>| Entry { key: slot.key, key_span: slot.key_span, node: node(slot.value) };
+        Value::Table(self.slots.into_iter().map(entry).collect())
     }
 }
 

@@ -11,8 +11,23 @@
 pub mod decision;
 pub mod diag;
 pub mod doc;
+pub mod globs;
+pub mod guard;
+pub mod host;
+mod path;
+pub mod pattern;
+pub mod policy;
+pub mod manifest;
 pub mod reason;
+pub mod target;
 
 pub use decision::{AuthorityDecision, AuthorityVerdict, Decision, ListKind, Rule, RuleRef, Verdict};
 pub use diag::{Code, Diagnostic, Problems, Severity, Source, Span};
+pub use globs::{GlobError, NameGlobs};
+pub use guard::{AddressClass, GrantError, Grants};
+pub use host::{Host, HostError};
+pub use pattern::{Pattern, PatternError, Prefix};
+pub use policy::{DefaultVerdict, Layer, Policy, PolicyTooLarge};
+pub use manifest::Manifest;
 pub use reason::Reason;
+pub use target::{Authority, Scheme, Target, TargetError};

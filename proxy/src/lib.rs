@@ -1,1 +1,28 @@
-//! proxy
+//! exeat: an egress gateway for agent sessions.
+//!
+//! A forward proxy that loads an agent manifest, lets out only what its `network_access` permits, puts bound
+//! credentials on requests to its `mcpServers`, and says why about every verdict. What is permitted is decided in the
+//! `exeat-policy` crate; this one brings the decisions to real traffic.
+//!
+//! The modules depend on each other downwards only: [`cli`] → [`server`] → listener → gate → intercept, tunnel,
+//! upstream, credentials → audit, respond, metrics.
+
+mod admin;
+mod audit;
+pub mod cli;
+pub mod config;
+mod credentials;
+mod crypto;
+mod drain;
+mod gate;
+mod guard;
+mod intercept;
+mod listener;
+mod load;
+mod metrics;
+mod permit;
+mod respond;
+pub mod server;
+mod snapshot;
+mod tunnel;
+mod upstream;

@@ -296,8 +296,8 @@ async fn the_variables_of_env_make_curl_use_the_gateway() {
     let origin = Origin::https(Site::default(), &ca.leaf(&[host])).await;
     let setup = Gateway::setup().names(&[host]).trust(&ca).allow(&[origin.url(host, "/v1/")]);
     let gateway = setup.state_dir(state.path()).start().await;
-    let listen = gateway.proxy().to_string();
-    let env = exeat(&["env", "--shell", "sh", "--listen", &listen, "--state-dir"]).arg(state.path()).run().await;
+    let proxy = format!("http://{}", gateway.proxy());
+    let env = exeat(&["env", "--shell", "sh", "--proxy", &proxy, "--state-dir"]).arg(state.path()).run().await;
     let script = format!("{}\ncurl -sS -o /dev/null -w '%{{http_code}}' {}", env.success(), origin.url(host, "/v1/x"));
     assert_eq!(Cmd::new("sh").args(["-c", &script]).run().await.success(), "200");
     origin.only_request().await;

@@ -42,6 +42,39 @@ codes! {
     TooLarge = "E0008", "the file is larger than any manifest or config";
     TooDeep = "E0009", "values are nested too deep";
     YamlFeature = "E0010", "a feature of YAML that is not read: anchor, alias, merge key, tag, further document";
+    TooMany = "E0011", "more errors than are listed";
+
+    Pattern = "E0101", "a pattern of network_access that is none of the three kinds";
+    AgentName = "E0102", "a name that is not lower-case letters, digits and hyphens";
+    InstructionsTwice = "E0103", "instructions and instructions_file are both written";
+    TooManyItems = "E0104", "a list or table with more items than it may have";
+    Placeholder = "E0105", "`${` in a value that is not one whole placeholder";
+    LiteralCredential = "E0106", "a credential written into the file";
+    ServerIncomplete = "E0107", "a server that says neither where it is nor how it is started";
+    ServerUrl = "E0108", "a server's url that is not a plain http or https URL";
+    CatalogReference = "E0109", "a reference that is not catalog:NAME";
+    CatalogConflict = "E0110", "a catalog reference beside what the catalog supplies";
+    HeaderName = "E0111", "a header name that is no field name, or that the gateway itself writes";
+    HeaderValue = "E0112", "a header value with characters that no field value may have";
+    HeaderTwice = "E0113", "one header in two spellings";
+    CapabilityName = "E0114", "a capability name that is not of the form a host can look up";
+    CapabilityTwice = "E0115", "a capability named twice";
+
+    NotServed = "E0301", "a part of the config that this version does not serve";
+    BindingSource = "E0302", "a binding without exactly one source";
+    HalfOfCa = "E0303", "a CA for interception with its certificate or its key only";
+    BadOverride = "E0304", "an override that is not section.key=value";
+    Grant = "E0305", "an entry of guard.allow that is no address, range or class, or that cannot be granted";
+    CatalogMissing = "E0307", "a server that uses a catalog entry the gateway does not have";
+    InjectUrl = "E0306", "a url to inject for that is not a URL prefix";
+
+    ServerNotPermitted = "W0301", "a server or injected prefix whose URL no rule permits";
+    Unrestricted = "W0302", "manifests that restrict nothing under a gateway that allows by default";
+    IgnoredKey = "W0101", "a key that means nothing for this kind of server";
+    CredentialInUrl = "W0102", "a query parameter of a url that looks like a credential";
+    CredentialOverHttp = "W0103", "a credential for a server that is not reached over TLS";
+    CredentialWithoutIdentity = "W0104", "a placeholder on a server that acts as nobody";
+    ServerName = "W0105", "a server name that has to be escaped in its local address";
 }
 
 impl Code {

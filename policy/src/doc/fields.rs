@@ -52,6 +52,12 @@ impl<'d> Fields<'d> {
         self.problems.report(code, self.span, message, help);
     }
 
+    /// Whether a key is written, without taking it.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.entries.iter().any(|entry| entry.key == key)
+    }
+
     /// Takes a key as it stands.
     pub fn take(&mut self, key: &'static str) -> Option<Field<'d>> {
         self.known.push(key);
@@ -69,6 +75,11 @@ impl<'d> Fields<'d> {
         canonical.or(older)
     }
 
+    /// Takes a key for which `null` means the same as not writing it.
+    pub fn nullable(&mut self, key: &'static str) -> Option<Field<'d>> {
+        self.take(key)?.non_null()
+    }
+
     /// Takes a key that has to be there; its absence is reported at the table.
     pub fn required(&mut self, key: &'static str) -> Option<Field<'d>> {
         let field = self.take(key);
@@ -77,6 +88,11 @@ impl<'d> Fields<'d> {
             self.report(Code::MissingKey, format!("the key `{key}`{place} is missing"), format!("add `{key}`"));
         }
         field
+    }
+
+    /// Takes a key that has a meaning but no reader: it is not unknown, and it is not suggested for another.
+    pub fn take_reserved(&mut self, key: &str) -> Option<Field<'d>> {
+        self.take_unlisted(key)
     }
 
     fn take_unlisted(&mut self, key: &str) -> Option<Field<'d>> {
@@ -163,6 +179,9 @@ impl<'d> Fields<'d> {
     /// Ends the reading: each key that was not taken is reported as unknown, with the nearest known one suggested.
     pub fn finish(self) {
         for (entry, _) in self.entries.iter().zip(&self.taken).filter(|(_, taken)| !**taken) {
+            if self.problems.is_full() {
+                return;
+            }
             let place = if self.path.is_empty() { String::new() } else { format!(" in {}", quoted(&self.path)) };
             let message = format!("unknown key {}{place}", quoted(&entry.key));
             let help = match nearest(&entry.key, self.known.iter().copied()) {
@@ -201,6 +220,12 @@ impl<'d> Field<'d> {
     #[must_use]
     pub const fn node(&self) -> &'d Node {
         self.node
+    }
+
+    /// Where reports go.
+    #[must_use]
+    pub const fn problems(&self) -> &'d Problems {
+        self.problems
     }
 
     /// The dotted path of the key.
@@ -336,6 +361,15 @@ impl<'d> Field<'d> {
                 None
             }
         }
+    }
+
+    /// A table that is kept as it stands, because its shape belongs to somebody else.
+    pub fn opaque_table(self) -> Option<Node> {
+        if matches!(self.node.value, Value::Table(_)) {
+            return Some(self.node.clone());
+        }
+        self.wrong_type("a table");
+        None
     }
 
     /// A table.

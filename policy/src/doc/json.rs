@@ -3,7 +3,7 @@
 //! Mistakes that leave no doubt about what follows (a comment, a comma too many or too few, a bad escape, a bare or
 //! single-quoted word) are reported and read over, so that one pass finds them all; anything else ends the reading.
 
-use super::{Entry, MAX_DEPTH, Node, TableBuilder, Value, bom, quoted, too_deep};
+use super::{Keys, MAX_DEPTH, Node, Slot, Value, bom, quoted, too_deep};
 use crate::diag::{Code, Problems, Span};
 
 pub(super) fn parse(problems: &Problems) -> Option<Node> {
@@ -94,7 +94,7 @@ impl<'p> Reader<'p> {
     fn table(&mut self, depth: usize) -> Result<Value, Lost> {
         let open = self.at;
         self.at += 1;
-        let mut table = TableBuilder::default();
+        let mut table = Keys::new();
         while !self.closes(b'}', open)? {
             let start = self.at;
             let key = match self.peek() {
@@ -117,11 +117,11 @@ impl<'p> Reader<'p> {
                 self.syntax(self.at, "expected `:` behind the key", "write `:` and a value");
                 return Err(Lost);
             }
-            let node = self.value(depth + 1)?;
-            table.insert(self.problems, Entry { key, key_span, node });
+            let value = self.value(depth + 1)?;
+            table.insert(self.problems, Slot { key, key_span, value });
             self.comma(b'}');
         }
-        Ok(Value::Table(table.entries))
+        Ok(table.into_table(|node| node))
     }
 
     fn array(&mut self, depth: usize) -> Result<Value, Lost> {
@@ -304,7 +304,7 @@ fn number(word: &str) -> Option<Value> {
     }
     let rest = digits.get(whole..)?;
     if rest.is_empty() {
-        return word.parse().map(Value::Integer).ok().or_else(|| word.parse().map(Value::Float).ok());
+        return word.parse().map(Value::Integer).ok().or_else(|| float(word));
     }
     let (fraction, exponent) = match rest.find(['e', 'E']) {
         Some(at) => (rest.get(..at)?, rest.get(at + 1..)),
@@ -314,5 +314,9 @@ fn number(word: &str) -> Option<Value> {
     let fraction_holds = fraction.is_empty() || fraction.strip_prefix('.').is_some_and(all_digits);
     let exponent_holds =
         exponent.is_none_or(|exponent| all_digits(exponent.strip_prefix(['+', '-']).unwrap_or(exponent)));
-    (fraction_holds && exponent_holds).then(|| word.parse().map(Value::Float).ok()).flatten()
+    if fraction_holds && exponent_holds { float(word) } else { None }
+}
+
+fn float(word: &str) -> Option<Value> {
+    word.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::Float)
 }

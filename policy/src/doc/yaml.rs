@@ -6,7 +6,7 @@
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 
-use super::{Entry, MAX_DEPTH, Node, TableBuilder, Value, bom, quoted, too_deep};
+use super::{Keys, MAX_DEPTH, Node, Slot, Value, bom, quoted, too_deep};
 use crate::diag::{Code, Problems, Span};
 
 pub(super) fn parse(problems: &Problems) -> Option<Node> {
@@ -41,7 +41,7 @@ struct Lost;
 /// A list or table that has not ended.
 enum Open {
     Array { items: Vec<Node>, start: usize },
-    Table { table: TableBuilder, key: Option<(String, Span)>, start: usize },
+    Table { table: Keys<Node>, key: Option<(String, Span)>, start: usize },
 }
 
 struct Builder<'p> {
@@ -58,12 +58,12 @@ impl Builder<'_> {
             Event::DocumentStart(_) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    self.feature(span, "a second document in one file", "keep one document");
+                    self.feature(span, "a second YAML document", "keep one document");
                     return Err(Lost);
                 }
             }
             Event::Alias(_) => {
-                self.feature(span, "an alias", "write the value again");
+                self.feature(span, "a YAML alias", "write the value again");
                 self.place(Value::Null, span);
             }
             Event::Scalar(text, style, anchor, tag) => {
@@ -81,12 +81,12 @@ impl Builder<'_> {
             }
             Event::MappingStart(anchor, tag) => {
                 self.properties(span, anchor, tag.is_some());
-                self.opens(span, Open::Table { table: TableBuilder::default(), key: None, start: span.start })?;
+                self.opens(span, Open::Table { table: Keys::new(), key: None, start: span.start })?;
             }
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
                 Some(Open::Array { items, start }) => self.place(Value::Array(items), self.closed(start, span)),
                 Some(Open::Table { table, start, .. }) => {
-                    self.place(Value::Table(table.entries), self.closed(start, span));
+                    self.place(table.into_table(|node| node), self.closed(start, span));
                 }
                 None => {}
             },
@@ -120,7 +120,7 @@ impl Builder<'_> {
         let name = match value {
             Value::String(name) => {
                 if name == "<<" && style == ScalarStyle::Plain {
-                    self.feature(span, "a merge key", "write the merged keys out");
+                    self.feature(span, "a YAML merge key", "write the merged keys out");
                 }
                 name
             }
@@ -141,7 +141,7 @@ impl Builder<'_> {
         match self.open.last_mut() {
             Some(Open::Array { items, .. }) => items.push(node),
             Some(Open::Table { table, key, .. }) => match key.take() {
-                Some((key, key_span)) => table.insert(self.problems, Entry { key, key_span, node }),
+                Some((key, key_span)) => table.insert(self.problems, Slot { key, key_span, value: node }),
                 // Only an alias comes here in a key's place, and it has been reported.
                 None => *key = Some((String::new(), span)),
             },
@@ -151,15 +151,15 @@ impl Builder<'_> {
 
     fn properties(&self, span: Span, anchor: usize, tag: bool) {
         if anchor != 0 {
-            self.feature(span, "an anchor", "write the value out where it is needed");
+            self.feature(span, "a YAML anchor", "write the value out where it is needed");
         }
         if tag {
-            self.feature(span, "a tag", "remove the tag; quotes make a value a string");
+            self.feature(span, "a YAML tag", "remove the tag; quotes make a value a string");
         }
     }
 
     fn feature(&self, span: Span, what: &str, help: &str) {
-        self.problems.report(Code::YamlFeature, span, format!("{what} of YAML is not read"), help);
+        self.problems.report(Code::YamlFeature, span, format!("{what} is not read"), help);
     }
 }
 

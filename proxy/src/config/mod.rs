@@ -6,13 +6,17 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use exeat_policy::diag::Source;
 use exeat_policy::doc::Spanned;
 use exeat_policy::guard::Grants;
-use exeat_policy::manifest::HeaderValueSpec;
+use exeat_policy::manifest::{AuthMode, HeaderValueSpec};
 use exeat_policy::policy::DefaultVerdict;
 use http::HeaderName;
+
+mod read;
 
 /// The whole config.
 #[derive(Clone, Debug, Default)]
@@ -118,8 +122,12 @@ pub enum Binding {
 /// `[catalog.NAME]`.
 #[derive(Clone, Debug)]
 pub struct CatalogEntry {
-    /// The server's URL.
+    /// The server's URL: http or https, no userinfo, no fragment.
     pub url: Spanned<String>,
+    /// What the place of the URL is in: the config file, or an override.
+    pub source: Arc<Source>,
+    /// How the server wants its callers to prove who they are.
+    pub auth_mode: Option<AuthMode>,
     /// Its header fields.
     pub headers: Vec<(HeaderName, HeaderValueSpec)>,
 }
@@ -127,8 +135,10 @@ pub struct CatalogEntry {
 /// `[[inject]]`.
 #[derive(Clone, Debug)]
 pub struct Inject {
-    /// The URL prefix: http or https, no wildcard.
+    /// The URL prefix in canonical spelling: http or https, no wildcard.
     pub url: Spanned<String>,
+    /// What the place of the URL is in: the config file, or an override.
+    pub source: Arc<Source>,
     /// The header fields.
     pub headers: Vec<(HeaderName, HeaderValueSpec)>,
 }

@@ -16,8 +16,6 @@ pub(crate) enum Stream {
     Tcp(TcpStream),
     /// TLS that the gateway terminates inside a tunnel.
     Tls(Box<TlsStream<Rewound>>),
-    /// A stream of which some bytes were read already.
-    Rewound(Box<Rewound>),
 }
 
 /// A stream with bytes put back in front of it.
@@ -80,7 +78,6 @@ macro_rules! each {
         match $self.get_mut() {
             Stream::Tcp($stream) => $call,
             Stream::Tls($stream) => $call,
-            Stream::Rewound($stream) => $call,
         }
     };
 }
@@ -116,7 +113,6 @@ impl AsyncWrite for Stream {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
-            Self::Rewound(stream) => stream.is_write_vectored(),
         }
     }
 }

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
+use prometheus::IntCounter;
 use tokio::io::{AsyncReadExt, ReadHalf};
 use tokio::sync::oneshot;
 
@@ -54,12 +55,22 @@ pub(crate) enum RequestBody {
     Client(ClientBody),
 }
 
+impl RequestBody {
+    /// Has the body's bytes counted as they go by.
+    pub(crate) fn count_into(&mut self, counter: &IntCounter) {
+        if let Self::Client(body) = self {
+            body.count = Some(counter.clone());
+        }
+    }
+}
+
 /// A body that reads from the client's connection.
 #[derive(Debug)]
 pub(crate) struct ClientBody {
     reader: Option<Reader>,
     decoder: Decoder,
     back: Option<oneshot::Sender<Rest>>,
+    count: Option<IntCounter>,
 }
 
 /// What comes back of a lent reader.
@@ -87,7 +98,7 @@ impl ClientBody {
             Framing::Chunked => Decoder::Chunked(Chunked::new()),
         };
         let (back, receiver) = oneshot::channel();
-        Ok((RequestBody::Client(Self { reader: Some(reader), decoder, back: Some(back) }), receiver))
+        Ok((RequestBody::Client(Self { reader: Some(reader), decoder, back: Some(back), count: None }), receiver))
     }
 
     fn give_back(&mut self, unread: Option<u64>) {
@@ -156,7 +167,13 @@ impl Body for RequestBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
-            Self::Client(body) => body.poll(cx),
+            Self::Client(body) => {
+                let frame = ready!(body.poll(cx));
+                if let (Some(Ok(frame)), Some(count)) = (&frame, &body.count) {
+                    count.inc_by(frame.data_ref().map_or(0, Bytes::len) as u64);
+                }
+                Poll::Ready(frame)
+            }
         }
     }
 

@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 use std::io::{self, IoSlice};
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
 use http_body::Body;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+use super::body::ResponseBody;
 
 /// How a response body goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +81,18 @@ pub(super) fn head(
         out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(b"\r\n");
+}
+
+/// One of the gateway's own answers as bytes, for a connection that is closed behind it.
+pub(crate) fn plain_answer(response: Response<ResponseBody>) -> Vec<u8> {
+    let (mut parts, body) = response.into_parts();
+    let framing = Framing::choose(&Method::GET, Version::HTTP_11, parts.status, &mut parts.headers, &body);
+    let mut out = BytesMut::new();
+    head(&mut out, parts.status, None, &parts.headers, framing, Some("close"));
+    if let ResponseBody::Full(bytes) = body {
+        out.extend_from_slice(&bytes);
+    }
+    out.to_vec()
 }
 
 /// Data below this size is copied behind what waits in the buffer, larger data goes out beside it.

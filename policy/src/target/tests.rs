@@ -1,0 +1,6 @@
+use super::*;
+
+#[test]
+fn urls_read() {
+    assert_eq!(Target::parse("https://h.example").unwrap().path(), "/");
+}

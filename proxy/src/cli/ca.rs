@@ -1,0 +1,94 @@
+//! `exeat ca`: the interception CA for clients and people.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use clap::{Args, Subcommand};
+use ring::digest::{SHA256, digest};
+use rustls_pki_types::CertificateDer;
+
+use super::{Ended, StateArgs};
+use crate::intercept::Ca;
+
+#[derive(Args, Debug)]
+pub(super) struct CaArgs {
+    #[command(subcommand)]
+    command: CaCommand,
+    #[command(flatten)]
+    state: StateArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum CaCommand {
+    /// Show where the CA is and its fingerprint; makes it if there is none
+    Show,
+    /// Write the certificate, PEM
+    Export {
+        /// To this file instead of the standard output
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Write the system's roots and the certificate, PEM: what clients take that replace their roots
+    Bundle {
+        /// To this file instead of the standard output
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+}
+
+pub(super) fn run(arguments: &CaArgs, out: &mut impl Write) -> anyhow::Result<Ended> {
+    let ca = Ca::open(&arguments.state.folder())?;
+    match &arguments.command {
+        CaCommand::Show => {
+            let fingerprint = digest(&SHA256, ca.cert());
+            let fingerprint: Vec<String> = fingerprint.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+            writeln!(out, "certificate  {}", ca.cert_path().display())?;
+            writeln!(out, "SHA-256      {}", fingerprint.join(":"))?;
+        }
+        CaCommand::Export { output } => write_to(output.as_deref(), &pem(ca.cert()), out)?,
+        CaCommand::Bundle { output } => write_to(output.as_deref(), &bundle(ca.cert())?, out)?,
+    }
+    Ok(Ended::Clean)
+}
+
+fn write_to(path: Option<&Path>, text: &str, out: &mut impl Write) -> anyhow::Result<()> {
+    match path {
+        None => out.write_all(text.as_bytes())?,
+        Some(path) => write_whole(path, text).with_context(|| format!("cannot write {}", path.display()))?,
+    }
+    Ok(())
+}
+
+/// Replaces a file whole: a client that reads it meanwhile sees the old or the new one.
+pub(super) fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let partial = path.with_extension(format!("partial-{}", std::process::id()));
+    fs::write(&partial, text)?;
+    fs::rename(&partial, path)
+}
+
+/// The system's roots and `ca` in one PEM file.
+pub(super) fn bundle(ca: &CertificateDer<'_>) -> anyhow::Result<String> {
+    let native = rustls_native_certs::load_native_certs();
+    if native.certs.is_empty()
+        && let Some(error) = native.errors.into_iter().next()
+    {
+        return Err(error).context("cannot read the system's roots");
+    }
+    Ok(native.certs.iter().chain(std::iter::once(ca)).map(pem).collect())
+}
+
+/// One certificate as PEM (RFC 7468 section 5.1).
+fn pem(cert: &CertificateDer<'_>) -> String {
+    let text = BASE64.encode(cert);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    for line in text.as_bytes().chunks(64) {
+        pem.extend(line.iter().copied().map(char::from));
+        pem.push('\n');
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
+}

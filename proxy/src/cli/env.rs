@@ -1,0 +1,140 @@
+//! `exeat env`: the variables that point clients at the gateway.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+
+use super::{Ended, FileArgs, StateArgs, ca, show_load_error};
+use crate::intercept::Ca;
+use crate::load;
+
+#[derive(Args, Debug)]
+pub(super) struct EnvArgs {
+    #[command(flatten)]
+    files: FileArgs,
+    /// The gateway's URL; by default that of the config, or http://127.0.0.1:3128
+    #[arg(long, value_name = "URL")]
+    proxy: Option<String>,
+    /// The CA's certificate; by default that of the state folder, made if there is none
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// How to write the variables
+    #[arg(long, value_enum, default_value_t = Shell::Sh)]
+    shell: Shell,
+    #[command(flatten)]
+    state: StateArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Shell {
+    /// sh, bash, zsh
+    Sh,
+    /// fish
+    Fish,
+    /// PowerShell
+    Powershell,
+    /// One JSON object
+    Json,
+    /// A file for docker run --env-file
+    Docker,
+}
+
+pub(super) fn run(arguments: &EnvArgs, out: &mut impl Write) -> anyhow::Result<Ended> {
+    let proxy = match &arguments.proxy {
+        Some(proxy) => proxy.clone(),
+        None => match load::load(&arguments.files.inputs()) {
+            Ok(loaded) => format!("http://{}", loaded.config.listen.proxy),
+            Err(error) => return show_load_error(error),
+        },
+    };
+    let folder = arguments.state.folder();
+    let (cert, cert_path) = match &arguments.ca {
+        Some(path) => {
+            let cert = CertificateDer::from_pem_file(path)
+                .map_err(|error| anyhow::anyhow!("{} holds no PEM certificate: {error}", path.display()))?;
+            (cert, path.clone())
+        }
+        None => {
+            let ca = Ca::open(&folder)?;
+            (ca.cert().clone(), ca.cert_path().to_owned())
+        }
+    };
+    let bundle = cert_path.with_file_name("bundle.pem");
+    ca::write_whole(&bundle, &ca::bundle(&cert)?).with_context(|| format!("cannot write {}", bundle.display()))?;
+    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned();
+    let variables = variables(&proxy, &absolute(bundle), &absolute(cert_path));
+    out.write_all(arguments.shell.render(&variables).as_bytes())?;
+    Ok(Ended::Clean)
+}
+
+/// Every variable that some client reads. Both cases of the proxy variables are read by some client alone; bundles
+/// hold the system's roots too, since most of these variables replace a client's own.
+fn variables(proxy: &str, bundle: &str, ca: &str) -> Vec<(&'static str, String)> {
+    let mut variables = Vec::new();
+    for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "grpc_proxy"] {
+        variables.push((name, proxy.to_owned()));
+    }
+    for name in ["NO_PROXY", "no_proxy"] {
+        variables.push((name, String::new()));
+    }
+    for name in [
+        "SSL_CERT_FILE",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "GIT_SSL_CAINFO",
+        "PIP_CERT",
+        "CARGO_HTTP_CAINFO",
+        "npm_config_cafile",
+        "AWS_CA_BUNDLE",
+        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+        "DENO_CERT",
+    ] {
+        variables.push((name, bundle.to_owned()));
+    }
+    // Node adds these certificates to its own.
+    variables.push(("NODE_EXTRA_CA_CERTS", ca.to_owned()));
+    variables.push(("NODE_USE_ENV_PROXY", "1".to_owned()));
+    variables
+}
+
+impl Shell {
+    fn render(self, variables: &[(&str, String)]) -> String {
+        if self == Self::Json {
+            let object: serde_json::Map<_, _> =
+                variables.iter().map(|(name, value)| ((*name).to_owned(), value.as_str().into())).collect();
+            return serde_json::Value::Object(object).to_string() + "\n";
+        }
+        variables
+            .iter()
+            .map(|(name, value)| match self {
+                Self::Sh => format!("export {name}='{}'\n", value.replace('\'', r"'\''")),
+                Self::Fish => format!("set -gx {name} '{}'\n", value.replace('\\', r"\\").replace('\'', r"\'")),
+                Self::Powershell => format!("$env:{name} = '{}'\n", value.replace('\'', "''")),
+                Self::Docker | Self::Json => format!("{name}={value}\n"),
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_quoted_for_each_shell() {
+        let variables = [("A", "it's".to_owned()), ("B", "a\\b".to_owned())];
+        for (shell, expected) in [
+            (Shell::Sh, "export A='it'\\''s'\nexport B='a\\b'\n"),
+            (Shell::Fish, "set -gx A 'it\\'s'\nset -gx B 'a\\\\b'\n"),
+            (Shell::Powershell, "$env:A = 'it''s'\n$env:B = 'a\\b'\n"),
+            (Shell::Docker, "A=it's\nB=a\\b\n"),
+            (Shell::Json, "{\"A\":\"it's\",\"B\":\"a\\\\b\"}\n"),
+        ] {
+            assert_eq!(shell.render(&variables), expected);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `exeat serve`.
+
+use std::fs;
+use std::io::{self, IsTerminal as _, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use serde::Serialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use super::{Ended, FileArgs, StateArgs, Style, show_diagnostics, stdout_has_color};
+use crate::server::{Gateway, Options, StartError, Summary};
+
+#[derive(Args, Debug)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    files: FileArgs,
+    /// The proxy port [default: 127.0.0.1:3128]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// The admin listener, or `off` [default: 127.0.0.1:9180]
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    #[command(flatten)]
+    state: StateArgs,
+    /// Write {"proxy","admin","ca","pid"} to this file once traffic is served
+    #[arg(long, value_name = "PATH")]
+    ready_file: Option<PathBuf>,
+}
+
+/// What the ready file says.
+#[derive(Serialize)]
+struct Ready<'a> {
+    proxy: SocketAddr,
+    admin: Option<SocketAddr>,
+    ca: &'a Path,
+    pid: u32,
+}
+
+pub(super) fn run(arguments: &ServeArgs) -> anyhow::Result<Ended> {
+    start_log();
+    let mut overrides = arguments.files.overrides.clone();
+    overrides.extend(arguments.listen.map(|address| format!("listen.proxy={:?}", address.to_string())));
+    overrides.extend(arguments.admin.as_ref().map(|address| format!("admin.listen={address:?}")));
+    let options = Options {
+        config: arguments.files.config.clone(),
+        manifests: arguments.files.manifests.clone(),
+        overrides,
+        state_dir: arguments.state.folder(),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    runtime.block_on(serve(options, arguments.ready_file.as_deref()))
+}
+
+async fn serve(options: Options, ready_file: Option<&Path>) -> anyhow::Result<Ended> {
+    let gateway = match Gateway::bind(options).await {
+        Ok(gateway) => gateway,
+        Err(StartError::Invalid(found)) => {
+            show_diagnostics(&found)?;
+            return Ok(Ended::Unusable);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let summary = gateway.summary().clone();
+    show_diagnostics(&summary.warnings)?;
+    write_summary(&summary, Style::new(stdout_has_color()), &mut io::stdout().lock())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut stop = Stop { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
+    if let Some(path) = ready_file {
+        write_ready(path, &summary).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let reload = async || {
+        if hangup.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let serving = gateway.serve(async { stop.recv().await }, reload);
+    serving.await;
+    if let Some(path) = ready_file {
+        // The file says that traffic is served, which it no longer is.
+        let _ = fs::remove_file(path);
+    }
+    Ok(Ended::Clean)
+}
+
+/// The signals that end the gateway. The first begins the drain; a second one ends the process at once.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+        // SAFETY of the default action: nothing is written that a kill could leave half done.
+        let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+        else {
+            return;
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::warn!("stopped without draining");
+            std::process::exit(0);
+        });
+    }
+}
+
+/// Writes the ready file whole: a reader sees all of it or no file.
+fn write_ready(path: &Path, summary: &Summary) -> io::Result<()> {
+    let ready = Ready { proxy: summary.proxy, admin: summary.admin, ca: &summary.ca, pid: std::process::id() };
+    let partial = path.with_extension(format!("partial-{}", std::process::id()));
+    fs::write(&partial, serde_json::to_string(&ready)? + "\n")?;
+    fs::rename(&partial, path)
+}
+
+/// Says in a few lines what is served.
+fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::Result<()> {
+    let Style { bold, dim, yellow, reset, .. } = style;
+    let Summary { proxy, admin, ca, files, rules: (allowed, blocked), digest, intercepts, unbound, .. } = summary;
+    let files = files.iter().map(|file| &**file).collect::<Vec<_>>().join(", ");
+    let digest = digest.get(..19).unwrap_or(digest);
+    writeln!(out, "{bold}exeat{reset} {}", env!("CARGO_PKG_VERSION"))?;
+    writeln!(out, "  proxy     http://{proxy}")?;
+    match admin {
+        Some(admin) => writeln!(out, "  admin     http://{admin}  {dim}/metrics /livez /readyz{reset}")?,
+        None => writeln!(out, "  admin     off")?,
+    }
+    writeln!(out, "  policy    {files}: {allowed} allowed, {blocked} blocked  {dim}{digest}…{reset}")?;
+    let tls = if *intercepts { "intercepted where a rule needs it" } else { "never intercepted" };
+    writeln!(out, "  TLS       {tls}; CA {}", ca.display())?;
+    writeln!(out, "  clients   eval \"$(exeat env --proxy http://{proxy} --ca {})\"", ca.display())?;
+    for problem in unbound {
+        writeln!(out, "  {yellow}warning{reset}   {problem}")?;
+    }
+    out.flush()
+}
+
+/// Logs to the standard error: text on a terminal, JSON lines otherwise. `EXEAT_LOG` sets the level.
+fn start_log() {
+    let filter = EnvFilter::builder().with_env_var("EXEAT_LOG").try_from_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    if io::stderr().is_terminal() {
+        builder.with_ansi(super::diagnostics::color_wanted(&io::stderr())).with_target(false).compact().init();
+    } else {
+        builder.json().flatten_event(true).init();
+    }
+}

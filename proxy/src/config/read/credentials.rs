@@ -1,0 +1,165 @@
+//! `[bindings]`, `[catalog.NAME]` and `[[inject]]`: secrets, and where they are put.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use exeat_policy::diag::Code;
+use exeat_policy::doc::{Field, Fields, Spanned, Value, quoted};
+use exeat_policy::manifest::{AuthMode, Header, HeaderValueSpec, credential_over_http, headers, server_url};
+use exeat_policy::pattern::Pattern;
+use http::HeaderName;
+
+use super::{Layer, refuse};
+use crate::config::{Binding, CatalogEntry, Inject};
+
+/// What a binding may look like, for help.
+const SOURCES: &str = "write { env = \"VARIABLE\" } or { file = \"path\" }";
+
+pub(super) fn bindings(fields: Fields<'_>, layer: &Layer<'_>, to: &mut BTreeMap<String, Binding>) {
+    for (name, field) in fields.rest() {
+        let good =
+            !name.value.is_empty() && name.value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        if !good {
+            let message = format!("the name of a binding is letters, digits and `_`, found {}", quoted(&name.value));
+            let help = "write the NAME of the placeholder ${NAME}";
+            layer.problems.report(Code::BadValue, name.span, message, help);
+        }
+        if let Some(binding) = binding(field, layer).filter(|_| good) {
+            to.insert(name.value, binding);
+        }
+    }
+}
+
+fn binding(field: Field<'_>, layer: &Layer<'_>) -> Option<Binding> {
+    let value = &field.node().value;
+    if !matches!(value, Value::Table(_)) {
+        // A string is most likely the secret itself, and is to be treated as one.
+        let code = if matches!(value, Value::String(_)) { Code::LiteralCredential } else { Code::WrongType };
+        let message = format!("expected a table with the source of the value, found {}", value.kind());
+        refuse(&field, code, message, SOURCES);
+        return None;
+    }
+    let mut fields = field.clone().fields()?;
+    let (env, file) = (fields.take("env"), fields.take("file"));
+    for source in ["command", "oauth"] {
+        if let Some(unserved) = fields.take_reserved(source) {
+            let message = format!("{}: this version does not serve the source `{source}`", quoted(field.path()));
+            layer.problems.report(Code::NotServed, unserved.key_span(), message, SOURCES);
+            // Keys beside it, such as `ttl`, are the unserved source's own.
+            return None;
+        }
+    }
+    fields.finish();
+    match (env, file) {
+        (Some(env), None) => variable(env).map(Binding::Env),
+        (None, Some(file)) => layer.path(file).map(Binding::File),
+        (env, _) => {
+            let found = if env.is_none() { "none" } else { "two" };
+            refuse(&field, Code::BindingSource, format!("expected exactly one source, found {found}"), SOURCES);
+            None
+        }
+    }
+}
+
+fn variable(field: Field<'_>) -> Option<String> {
+    let help = "write the variable's name alone, such as \"DOCS_AUTHORIZATION\"";
+    let name = |text: &str| {
+        let odd = |character: char| character.is_whitespace() || character.is_control() || "=$".contains(character);
+        if text.is_empty() || text.contains(odd) {
+            Err(format!("expected the name of an environment variable, found {}", quoted(text)))
+        } else {
+            Ok(text.to_owned())
+        }
+    };
+    field.parsed(help, name).map(|name| name.value)
+}
+
+pub(super) fn catalog(fields: Fields<'_>, layer: &Layer<'_>, to: &mut BTreeMap<String, CatalogEntry>) {
+    for (name, field) in fields.rest() {
+        if name.value.is_empty() {
+            let help = "write the NAME of `use = \"catalog:NAME\"`";
+            layer.problems.report(Code::BadValue, name.span, "an entry of the catalog has no name", help);
+        }
+        let Some(fields) = field.fields() else { continue };
+        let earlier = to.get(&name.value);
+        if let Some(entry) = catalog_entry(fields, layer, earlier) {
+            to.insert(name.value, entry);
+        }
+    }
+}
+
+/// Reads an entry; keys that are not written stay as an earlier layer left them.
+fn catalog_entry(mut fields: Fields<'_>, layer: &Layer<'_>, earlier: Option<&CatalogEntry>) -> Option<CatalogEntry> {
+    const AUTH_MODES: [(&str, AuthMode); 3] =
+        [("none", AuthMode::None), ("api_key", AuthMode::ApiKey), ("oauth", AuthMode::OAuth)];
+    let url_field = if earlier.is_some() { fields.take("url") } else { fields.required("url") };
+    let url = url_field.and_then(|field| server_url(&field));
+    let auth_mode = fields.word("auth_mode", &AUTH_MODES).map(Spanned::into_value);
+    let written = fields.take("headers").map(headers);
+    if let (Some(url), Some(headers)) = (&url, &written) {
+        credential_over_http(url, headers, &fields);
+    }
+    fields.finish();
+    let mut entry = match (url, earlier) {
+        (Some(url), earlier) => CatalogEntry {
+            url: url.map(String::from),
+            source: Arc::clone(layer.problems.source()),
+            auth_mode: earlier.and_then(|entry| entry.auth_mode),
+            headers: earlier.map(|entry| entry.headers.clone()).unwrap_or_default(),
+        },
+        (None, earlier) => earlier?.clone(),
+    };
+    entry.auth_mode = auth_mode.or(entry.auth_mode);
+    if let Some(written) = written {
+        entry.headers = typed(&written);
+    }
+    Some(entry)
+}
+
+pub(super) fn inject(list: Field<'_>, layer: &Layer<'_>) -> Vec<Inject> {
+    let items = list.items().into_iter().flatten().filter_map(Field::fields);
+    items.filter_map(|fields| inject_entry(fields, layer)).collect()
+}
+
+fn inject_entry(mut fields: Fields<'_>, layer: &Layer<'_>) -> Option<Inject> {
+    let url_field = fields.required("url");
+    let prefix = url_field.as_ref().and_then(url_prefix);
+    let headers_field = fields.required("headers");
+    let written = headers_field.clone().map(headers);
+    if let Some(field) = headers_field.filter(|field| field.node().value == Value::Table(Vec::new())) {
+        let help = "write at least one field, such as { Authorization = \"${NAME}\" }";
+        refuse(&field, Code::BadValue, "expected header fields, found none", help);
+    }
+    // A prefix is a URL too; reading it as one finds what only the server's URL is asked.
+    let url = url_field.filter(|_| prefix.is_some()).and_then(|field| server_url(&field));
+    if let (Some(url), Some(headers)) = (&url, &written) {
+        credential_over_http(url, headers, &fields);
+    }
+    fields.finish();
+    let url = url.and_then(|url| Some(Spanned::new(prefix?, url.span)))?;
+    Some(Inject { url, source: Arc::clone(layer.problems.source()), headers: typed(&written?) })
+}
+
+/// Reads a URL prefix in its canonical spelling; patterns of other kinds are reported.
+fn url_prefix(field: &Field<'_>) -> Option<String> {
+    let text = field.str()?.value;
+    match Pattern::parse(text) {
+        Ok(pattern @ Pattern::Prefix(_)) => Some(pattern.to_string()),
+        Ok(pattern) => {
+            let message = format!("expected a URL prefix, found {} without scheme and path", quoted(text));
+            refuse(field, Code::InjectUrl, message, format!("write `https://{}/`", pattern.host()));
+            None
+        }
+        Err(error) => {
+            refuse(field, Code::InjectUrl, &error.message, error.help.clone());
+            None
+        }
+    }
+}
+
+/// The fields in the type that requests carry.
+fn typed(headers: &[Header]) -> Vec<(HeaderName, HeaderValueSpec)> {
+    // The manifest's names are lower-case tokens, which is what `http` takes.
+    let name = |header: &Header| HeaderName::from_bytes(header.name.value.as_str().as_bytes()).ok();
+    headers.iter().filter_map(|header| Some((name(header)?, header.value.value.clone()))).collect()
+}

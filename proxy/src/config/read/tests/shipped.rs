@@ -1,0 +1,86 @@
+//! The config that ships, which is also the manual: it says what the reader does.
+
+use std::collections::BTreeSet;
+
+use exeat_policy::guard::{AddressClass, Grants};
+
+use super::*;
+
+const SHIPPED: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../config/exeat.toml"));
+
+/// The shipped config with its examples in force: lines that begin with `#` and no space.
+fn with_examples() -> String {
+    let line = |line: &'static str| match line.strip_prefix('#') {
+        Some(example) if !example.is_empty() && !example.starts_with(' ') => example,
+        _ => line,
+    };
+    SHIPPED.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_shipped_config_is_the_default() {
+    assert_eq!(format!("{:?}", good(SHIPPED)), format!("{:?}", Config::default()));
+}
+
+#[test]
+fn its_examples_load() {
+    let config = good(&with_examples());
+    assert_eq!(config.bindings.len(), 2);
+    assert!(config.intercept.ca.is_some());
+    assert_eq!(config.catalog["linear"].auth_mode, Some(AuthMode::OAuth));
+    assert_eq!(config.inject.len(), 1);
+}
+
+/// Every section and key that the reader knows, as `section.key`, taken from what it says about a key that it does not.
+fn known_keys() -> BTreeSet<String> {
+    const NONE: &str = "this-is-no-key-of-any-table";
+    let known = |text: &str| -> Vec<String> {
+        let (_, problems) = Config::read(&Source::new("exeat.toml", text));
+        let list = problems.iter().find_map(|problem| problem.help.strip_prefix("known keys are "));
+        list.unwrap_or_default().split(", ").map(|key| key.trim_matches('`').to_owned()).collect()
+    };
+    let mut keys = BTreeSet::new();
+    for section in known(&format!("{NONE} = 1")) {
+        let text = match section.as_str() {
+            "bindings" => format!("bindings.A = {{ env = \"A\", {NONE} = 1 }}"),
+            "catalog" => format!("catalog.linear = {{ url = \"https://a.example/\", {NONE} = 1 }}"),
+            "inject" => {
+                format!("inject = [{{ url = \"https://a.example/\", headers = {{ X = \"1\" }}, {NONE} = 1 }}]")
+            }
+            _ => format!("{section}.{NONE} = 1"),
+        };
+        keys.extend(known(&text).into_iter().map(|key| format!("{section}.{key}")));
+    }
+    keys
+}
+
+/// Every key that a text writes, as `section.key`; in a binding and an entry of the catalog, the name is left out.
+fn written_keys(text: &str) -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    let mut section = "";
+    for line in text.lines() {
+        if let Some(header) = line.strip_prefix('[') {
+            let header = header.trim_matches(['[', ']']);
+            section = header.split('.').next().unwrap();
+        } else if let Some((key, value)) = line.split_once(" = ").filter(|_| !line.starts_with('#')) {
+            let key = if section == "bindings" { value[2..].split(' ').next().unwrap() } else { key };
+            keys.insert(format!("{section}.{key}"));
+        }
+    }
+    keys
+}
+
+#[test]
+fn it_lists_every_class_that_can_be_granted() {
+    for class in AddressClass::ALL {
+        let grantable = Grants::default().add(class.as_str()).is_ok();
+        assert_eq!(SHIPPED.contains(&format!("\"{class}\"")), grantable, "{class}");
+    }
+}
+
+#[test]
+fn it_writes_every_key_that_is_known() {
+    let known = known_keys();
+    assert!(known.len() > 20 && known.contains("listen.proxy") && known.contains("catalog.auth_mode"), "{known:?}");
+    assert_eq!(written_keys(&with_examples()), known);
+}

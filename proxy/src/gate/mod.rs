@@ -1,0 +1,100 @@
+//! The gate: the one way from a client's request to the network.
+//!
+//! Every listener hands its requests to [`Gate::request`] and its tunnels to [`Gate::tunnel`]. The order is the same
+//! for all: judge by name, find the credentials, resolve and check, connect, take the decision down, and only then
+//! send.
+
+mod fields;
+mod refusal;
+mod request;
+mod tunnel;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use exeat_policy::target::Authority;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+pub(crate) use fields::Pseudonym;
+pub(crate) use refusal::{Refusal, Subject};
+
+use crate::audit::{Audit, Entry};
+use crate::drain::Drain;
+use crate::intercept::Leaves;
+use crate::metrics::Metrics;
+use crate::snapshot::Current;
+use crate::tunnel::NameCheck;
+use crate::upstream::Upstream;
+
+/// Everything a request meets.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    /// The snapshot in force.
+    pub(crate) current: Current,
+    /// The way out.
+    pub(crate) upstream: Upstream,
+    /// Where decisions are taken down.
+    pub(crate) audit: Audit,
+    /// The metrics.
+    pub(crate) metrics: Arc<Metrics>,
+    /// The certificates for inspected tunnels.
+    pub(crate) leaves: Leaves,
+    /// How this gateway signs Via.
+    pub(crate) pseudonym: Pseudonym,
+    /// One permit for each tunnel there may be.
+    pub(crate) tunnel_slots: Arc<Semaphore>,
+    /// The shutdown.
+    pub(crate) drain: Drain,
+}
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    /// The client's address.
+    pub(crate) address: SocketAddr,
+    /// Which way the request came in.
+    pub(crate) entry: Entry,
+}
+
+/// What a connection turns into behind its last HTTP answer.
+#[derive(Debug)]
+pub(crate) enum Switch {
+    /// A tunnel whose bytes are relayed unread.
+    Blind(Box<Blind>),
+    /// A tunnel in which each request is judged.
+    Inspect {
+        /// Where it leads.
+        authority: Authority,
+        /// Its place among the tunnels.
+        slot: OwnedSemaphorePermit,
+    },
+    /// A WebSocket to the target of the request that opened it.
+    Upgraded(Box<UpgradedTunnel>),
+}
+
+/// A blind tunnel that is about to begin.
+#[derive(Debug)]
+pub(crate) struct Blind {
+    /// Where it leads.
+    pub(crate) authority: Authority,
+    /// The connection.
+    pub(crate) upstream: TcpStream,
+    /// What its first bytes have to be.
+    pub(crate) check: NameCheck,
+    /// Its place among the tunnels.
+    pub(crate) slot: OwnedSemaphorePermit,
+}
+
+/// An upgraded connection that is about to begin.
+#[derive(Debug)]
+pub(crate) struct UpgradedTunnel {
+    /// What was asked for.
+    pub(crate) target: exeat_policy::target::Target,
+    /// The connection.
+    pub(crate) upstream: TokioIo<Upgraded>,
+    /// Its place among the tunnels.
+    pub(crate) slot: OwnedSemaphorePermit,
+}

@@ -1,0 +1,145 @@
+//! A refusal on its way to becoming a record and an answer.
+
+use std::fmt;
+
+use exeat_policy::{ListKind, Reason, RuleRef};
+use http::{HeaderName, Response};
+
+use super::{Caller, Gate};
+use crate::audit::Record;
+use crate::credentials::InjectError;
+use crate::listener::http1::ResponseBody;
+use crate::respond::{Problem, ProblemPolicy};
+use crate::snapshot::Snapshot;
+use crate::upstream::Failure;
+
+/// Why a request does not go out.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) reason: Reason,
+    /// What there is to say beyond the reason, fit for the client.
+    pub(crate) outside: Option<String>,
+    /// What there is to say to people with access to the log.
+    pub(crate) inside: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(reason: Reason, detail: impl fmt::Display) -> Self {
+        let detail = detail.to_string();
+        Self { reason, outside: Some(detail.clone()), inside: detail }
+    }
+}
+
+impl From<Reason> for Refusal {
+    fn from(reason: Reason) -> Self {
+        Self { reason, outside: None, inside: String::new() }
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(Failure { reason, outside, inside }: Failure) -> Self {
+        Self { reason, outside: Some(outside), inside }
+    }
+}
+
+impl From<InjectError> for Refusal {
+    fn from(InjectError { reason, detail }: InjectError) -> Self {
+        Self::new(reason, detail)
+    }
+}
+
+/// A request as the record and the answer speak of it.
+pub(crate) struct Subject<'a> {
+    pub(crate) caller: Caller,
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) method: &'a str,
+    /// What was asked for, as the answer shows it.
+    pub(crate) url: &'a (dyn fmt::Display + Sync),
+    /// What was asked for without its query, as the log shows it.
+    pub(crate) target: &'a (dyn fmt::Display + Sync),
+    pub(crate) rule: Option<RuleRef<'a>>,
+    pub(crate) layer: Option<&'a str>,
+    pub(crate) server: Option<&'a str>,
+}
+
+impl<'a> Subject<'a> {
+    /// A request that could not be read far enough to be judged.
+    pub(crate) fn unjudged(
+        caller: Caller,
+        snapshot: &'a Snapshot,
+        method: &'a str,
+        shown: &'a (dyn fmt::Display + Sync),
+    ) -> Self {
+        Self { caller, snapshot, method, url: shown, target: shown, rule: None, layer: None, server: None }
+    }
+}
+
+impl Gate {
+    /// Takes down that a request goes out.
+    pub(super) fn permitted(&self, subject: &Subject<'_>, reason: Reason, injected: &[HeaderName]) {
+        self.record(subject, reason, injected, "");
+    }
+
+    /// Takes a refusal down and answers it.
+    pub(crate) fn refused(&self, subject: &Subject<'_>, refusal: Refusal) -> Response<ResponseBody> {
+        self.record(subject, refusal.reason, &[], &refusal.inside);
+        self.explain(subject, refusal)
+    }
+
+    /// Answers with what became of a request that was taken down already.
+    pub(super) fn explain(&self, subject: &Subject<'_>, refusal: Refusal) -> Response<ResponseBody> {
+        let Subject { snapshot, rule, layer, .. } = *subject;
+        let mut problem = Problem::new(refusal.reason).with_rule(rule, layer);
+        problem.detail = refusal.outside.unwrap_or(problem.detail);
+        problem.url = Some(subject.url.to_string());
+        problem.change = change(refusal.reason, subject);
+        problem.policy =
+            Some(ProblemPolicy { digest: snapshot.policy.digest(), generation: snapshot.generation });
+        problem.into_response()
+    }
+
+    fn record(&self, subject: &Subject<'_>, reason: Reason, injected: &[HeaderName], detail: &str) {
+        let Subject { caller, snapshot, method, target, rule, server, .. } = *subject;
+        self.audit.record(&Record {
+            entry: caller.entry,
+            client: caller.address,
+            method,
+            target,
+            reason,
+            rule,
+            generation: snapshot.generation,
+            server,
+            injected,
+            detail,
+        });
+    }
+}
+
+/// What would have to change for the request to pass.
+fn change(reason: Reason, subject: &Subject<'_>) -> Option<String> {
+    let target = subject.target;
+    Some(match reason {
+        Reason::NotAllowed => {
+            let layer = subject.layer.unwrap_or("agent");
+            format!("add a pattern that covers {target} to network_access.allowed of the layer {layer:?}")
+        }
+        Reason::Blocked => {
+            let RuleRef { rule, layer, .. } = subject.rule.filter(|rule| rule.list == ListKind::Blocked)?;
+            let exeat_policy::Rule { pattern, file, line, .. } = rule;
+            format!("the rule {pattern:?} of the layer {layer:?} at {file}:{line} would have to go or be narrowed")
+        }
+        Reason::DefaultDeny => "name what may be reached in network_access.allowed of a manifest".to_owned(),
+        Reason::GuardAddress => "the gateway's config would have to grant the address in [guard] allow".to_owned(),
+        Reason::GuardPort => "the gateway's config would have to take the port off [guard] blocked_ports".to_owned(),
+        Reason::InspectOff => {
+            "the gateway's config would have to set [intercept] enabled = true, or a rule would have to permit the \
+             whole host"
+                .to_owned()
+        }
+        Reason::CredentialUnbound | Reason::CredentialUnavailable => {
+            "the gateway's config has to bind the credential in [bindings]".to_owned()
+        }
+        Reason::CredentialInsecure => "use https".to_owned(),
+        _ => return None,
+    })
+}

@@ -1,0 +1,281 @@
+//! Requests: judged, given their credentials, sent, and their answers cleaned on the way back.
+
+use std::fmt;
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use exeat_policy::Reason;
+use exeat_policy::target::Target;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
+use hyper_util::rt::TokioIo;
+use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::fields::{connection_lists, lists, remove_hop_by_hop};
+use super::refusal::{Refusal, Subject};
+use super::{Caller, Gate, Switch, UpgradedTunnel};
+use crate::listener::http1::{Exchange, Head, Interim, Reply, RequestBody, ResponseBody};
+use crate::permit::{self, Permit};
+use crate::respond::EXEAT_REASON;
+use crate::snapshot::Snapshot;
+use crate::upstream::{Failure, Lease, Unsent, UpstreamBody};
+
+impl Gate {
+    /// Judges a request and, if it may go out, sends it and brings its answer.
+    pub(crate) async fn request(&self, caller: Caller, target: Target, exchange: Exchange) -> Reply<Switch> {
+        let began = Instant::now();
+        let snapshot = self.current.get();
+        let judged = permit::request(&snapshot.policy, &snapshot.route.guard, &target);
+        self.metrics.decision_seconds.observe(began.elapsed().as_secs_f64());
+        let method = exchange.head.method.clone();
+        let mut subject = Subject {
+            caller,
+            snapshot: &snapshot,
+            method: method.as_str(),
+            url: &target,
+            target: &WithoutQuery(&target),
+            rule: judged.rule,
+            layer: judged.layer,
+            server: None,
+        };
+        let Some(permit) = judged.leave else {
+            return Reply::Response(self.refused(&subject, judged.reason.into()));
+        };
+        let reply = self.send_permitted(&mut subject, judged.reason, &permit, &target, exchange).await;
+        self.metrics.request_seconds.observe(began.elapsed().as_secs_f64());
+        reply
+    }
+
+    async fn send_permitted<'a>(
+        &self,
+        subject: &mut Subject<'a>,
+        reason: Reason,
+        permit: &Permit,
+        target: &Target,
+        exchange: Exchange,
+    ) -> Reply<Switch> {
+        let snapshot = subject.snapshot;
+        let Exchange { head, mut body, interim } = exchange;
+        let prepared = match self.prepare(subject, target, head, &body) {
+            Ok(prepared) => prepared,
+            Err(refusal) => return Reply::Response(self.refused(subject, refusal)),
+        };
+        body.count_into(&self.metrics.bytes_up);
+        let lease = match self.upstream.connect(&snapshot.route, permit).await {
+            Ok(lease) => lease,
+            Err(failure) => return Reply::Response(self.refused(subject, failure.into())),
+        };
+        self.permitted(subject, reason, &prepared.injected);
+        let Prepared { method, uri, headers, websocket, .. } = prepared;
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        if let Some(interim) = interim {
+            forward_interim(&mut request, interim);
+        }
+        match self.exchange(snapshot, permit, lease, request).await {
+            Ok(response) => match websocket {
+                _ if response.status() != StatusCode::SWITCHING_PROTOCOLS => {
+                    Reply::Response(self.clean(response))
+                }
+                Some(websocket) => match self.switch(response, websocket, target).await {
+                    Ok(reply) => reply,
+                    Err(failure) => Reply::Response(self.explain(subject, failure.into())),
+                },
+                None => {
+                    let failure = Failure::protocol("it switched protocols unasked");
+                    Reply::Response(self.explain(subject, failure.into()))
+                }
+            },
+            Err(failure) => {
+                tracing::warn!(reason = %failure.reason, target = %subject.target, detail = failure.inside, "upstream failed");
+                Reply::Response(self.explain(subject, failure.into()))
+            }
+        }
+    }
+
+    /// Makes the head that goes upstream.
+    fn prepare<'a>(
+        &self,
+        subject: &mut Subject<'a>,
+        target: &Target,
+        head: Head,
+        body: &RequestBody,
+    ) -> Result<Prepared, Refusal> {
+        let snapshot: &'a Snapshot = subject.snapshot;
+        let Head { method, version, mut headers, .. } = head;
+        if self.pseudonym.has_seen(&headers) {
+            return Err(Reason::Loop.into());
+        }
+        let injection = snapshot.injector.find(target, &method)?;
+        subject.server = injection.map(|injection| &*injection.server);
+        let mut websocket = websocket_key(&method, version, &headers, body);
+        if let Some(websocket) = &mut websocket {
+            websocket.slot = Some(self.slot()?);
+        }
+        let trailers = lists(&headers, &header::TE, "trailers");
+        remove_hop_by_hop(&mut headers);
+        if trailers {
+            headers.insert(header::TE, HeaderValue::from_static("trailers"));
+            headers.insert(header::CONNECTION, HeaderValue::from_static("TE"));
+        }
+        if websocket.is_some() {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+            headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        }
+        headers.insert(header::HOST, host_field(target)?);
+        self.pseudonym.sign(&mut headers, version);
+        let injected = match injection {
+            None => Vec::new(),
+            Some(injection) => {
+                let applied = snapshot.injector.apply(injection, &mut headers);
+                self.metrics.count_injection(&injection.server, applied.is_ok());
+                applied?
+            }
+        };
+        let path = PathAndQuery::from_maybe_shared(bytes::Bytes::copy_from_slice(target.path_and_query().as_bytes()))
+            .map_err(|error| Refusal::new(Reason::Malformed, format_args!("the path cannot be sent on: {error}")))?;
+        Ok(Prepared { method, uri: Uri::from(path), headers, websocket, injected })
+    }
+
+    /// Sends a request. One that met a pooled connection that was just closing is sent again on a new one, if nothing
+    /// of it was sent or if it changes nothing and has no body (RFC 9110 section 9.2.2).
+    async fn exchange(
+        &self,
+        snapshot: &Snapshot,
+        permit: &Permit,
+        lease: Lease,
+        request: Request<RequestBody>,
+    ) -> Result<Response<UpstreamBody>, Failure> {
+        let reused = lease.is_reused();
+        let spare = if reused && request.method().is_safe() && matches!(request.body(), RequestBody::Empty) {
+            Some(Box::new(copy(&request)))
+        } else {
+            None
+        };
+        let Unsent { failure, request } = match lease.send(request).await {
+            Ok(response) => return Ok(response),
+            Err(unsent) => unsent,
+        };
+        let Some(request) = request.or(spare).filter(|_| reused) else { return Err(failure) };
+        let lease = self.upstream.connect_anew(&snapshot.route, permit).await?;
+        lease.send(*request).await.map_err(|unsent| unsent.failure)
+    }
+
+    /// Makes an answer fit to go to the client.
+    fn clean(&self, response: Response<UpstreamBody>) -> Response<ResponseBody> {
+        let (mut parts, mut body) = response.into_parts();
+        self.clean_fields(&mut parts.headers);
+        body.count_into(&self.metrics.bytes_down);
+        Response::from_parts(parts, ResponseBody::Upstream(Box::new(body)))
+    }
+
+    fn clean_fields(&self, headers: &mut HeaderMap) {
+        remove_hop_by_hop(headers);
+        headers.remove(&EXEAT_REASON);
+        self.pseudonym.sign(headers, Version::HTTP_11);
+    }
+
+    /// Opens a WebSocket, if that is what upstream's 101 means.
+    async fn switch(
+        &self,
+        mut response: Response<UpstreamBody>,
+        websocket: WebSocket,
+        target: &Target,
+    ) -> Result<Reply<Switch>, Failure> {
+        let headers = response.headers();
+        let accepted = headers.get(header::SEC_WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
+        if !lists(headers, &header::UPGRADE, "websocket")
+            || !connection_lists(headers, "upgrade")
+            || accepted != Some(websocket.accept.as_bytes())
+        {
+            return Err(Failure::protocol("its 101 does not accept the WebSocket that was asked for"));
+        }
+        let Some(slot) = websocket.slot else { return Err(Failure::protocol("it accepted no WebSocket")) };
+        let upstream = hyper::upgrade::on(&mut response).await.map_err(|_| Failure::protocol("it closed early"))?;
+        let (mut parts, _) = response.into_parts();
+        self.clean_fields(&mut parts.headers);
+        parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        let tunnel = UpgradedTunnel { target: target.clone(), upstream: TokioIo::new(upstream), slot };
+        Ok(Reply::Switch(Response::from_parts(parts, ()), Switch::Upgraded(Box::new(tunnel))))
+    }
+}
+
+/// A request's head, ready to be sent.
+struct Prepared {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    websocket: Option<WebSocket>,
+    injected: Vec<http::HeaderName>,
+}
+
+/// A WebSocket that was asked for.
+struct WebSocket {
+    /// What upstream's `Sec-WebSocket-Accept` has to be (RFC 6455 section 4.2.2).
+    accept: String,
+    slot: Option<OwnedSemaphorePermit>,
+}
+
+/// Recognises the opening handshake of a WebSocket (RFC 6455 section 4.2.1). Other upgrades, h2c among them, are not
+/// passed on, and the request is an ordinary one.
+fn websocket_key(method: &Method, version: Version, headers: &HeaderMap, body: &RequestBody) -> Option<WebSocket> {
+    let asked = method == Method::GET
+        && version == Version::HTTP_11
+        && matches!(body, RequestBody::Empty)
+        && connection_lists(headers, "upgrade")
+        && lists(headers, &header::UPGRADE, "websocket");
+    let key = headers.get(header::SEC_WEBSOCKET_KEY).filter(|_| asked)?;
+    let joined = [key.as_bytes(), b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"].concat();
+    Some(WebSocket { accept: BASE64.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &joined)), slot: None })
+}
+
+/// The Host that upstream sees: from the one parsed target, never from the client's field.
+fn host_field(target: &Target) -> Result<HeaderValue, Refusal> {
+    let default = target.scheme().default_port();
+    let value = if target.port() == default {
+        HeaderValue::from_str(&target.host().to_string())
+    } else {
+        HeaderValue::from_str(&target.authority().to_string())
+    };
+    value.map_err(|_| Refusal::new(Reason::Malformed, "the host cannot stand in a Host field"))
+}
+
+fn forward_interim(request: &mut Request<RequestBody>, interim: Interim) {
+    hyper::ext::on_informational(request, move |response| {
+        let mut headers = response.headers().clone();
+        remove_hop_by_hop(&mut headers);
+        headers.remove(&EXEAT_REASON);
+        interim.push(response.status(), headers);
+    });
+}
+
+fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
+    let mut copy = Request::new(RequestBody::Empty);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    copy
+}
+
+/// A target as the log shows it: queries carry secrets.
+struct WithoutQuery<'a>(&'a Target);
+
+impl fmt::Display for WithoutQuery<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let target = self.0;
+        write!(f, "{}://{}", target.scheme(), target.host())?;
+        if target.port() != target.scheme().default_port() {
+            write!(f, ":{}", target.port())?;
+        }
+        f.write_str(target.path())?;
+        match target.query() {
+            Some(query) => write!(f, "?({} bytes)", query.len()),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Tunnels: judged by host and port, opened blind or to be inspected, and asked about again when the policy changes.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use exeat_policy::Reason;
+use exeat_policy::target::{Authority, Target};
+use http::{Method, Response};
+use hyper::ext::ReasonPhrase;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::refusal::{Refusal, Subject};
+use super::{Blind, Caller, Gate, Switch};
+use crate::listener::http1::Reply;
+use crate::metrics::TunnelResult;
+use crate::permit::{self, Judged, Passage};
+use crate::snapshot::Snapshot;
+use crate::tunnel::{Cause, Kind, NameCheck};
+
+impl Gate {
+    /// Judges a CONNECT and opens the tunnel if it may be.
+    pub(crate) async fn tunnel(&self, caller: Caller, authority: Authority) -> Reply<Switch> {
+        let began = Instant::now();
+        let snapshot = self.current.get();
+        let Judged { leave, reason, rule, layer } = judge(&snapshot, &authority);
+        self.metrics.decision_seconds.observe(began.elapsed().as_secs_f64());
+        let subject = Subject {
+            caller,
+            snapshot: &snapshot,
+            method: Method::CONNECT.as_str(),
+            url: &authority,
+            target: &authority,
+            rule,
+            layer,
+            server: None,
+        };
+        let kind = match &leave {
+            Some(Passage::Inspect) => Kind::Inspected,
+            _ => Kind::Blind,
+        };
+        let opened = match leave {
+            None => Err(Refusal::from(reason)),
+            Some(passage) => self.open(&snapshot, &authority, passage).await,
+        };
+        match opened {
+            Ok(switch) => {
+                self.permitted(&subject, reason, &[]);
+                self.metrics.count_tunnel(kind, TunnelResult::Opened);
+                Reply::Switch(established(), switch)
+            }
+            Err(refusal) => {
+                let result = match crate::audit::Outcome::of(refusal.reason) {
+                    crate::audit::Outcome::Error => TunnelResult::Failed,
+                    _ => TunnelResult::Refused,
+                };
+                self.metrics.count_tunnel(kind, result);
+                Reply::Response(self.refused(&subject, refusal))
+            }
+        }
+    }
+
+    async fn open(&self, snapshot: &Snapshot, authority: &Authority, passage: Passage) -> Result<Switch, Refusal> {
+        match passage {
+            Passage::Inspect if !snapshot.config.intercept.enabled => Err(Reason::InspectOff.into()),
+            Passage::Inspect => Ok(Switch::Inspect { authority: authority.clone(), slot: self.slot()? }),
+            Passage::Blind { permit, tls_only } => {
+                let slot = self.slot()?;
+                let upstream = self.upstream.dial(&snapshot.route, &permit).await?;
+                let check =
+                    NameCheck { host: authority.host().clone(), sni: snapshot.config.intercept.sni_check, tls_only };
+                Ok(Switch::Blind(Box::new(Blind { authority: authority.clone(), upstream, check, slot })))
+            }
+        }
+    }
+
+    /// A place among the tunnels.
+    pub(super) fn slot(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        Arc::clone(&self.tunnel_slots).try_acquire_owned().map_err(|_| Reason::TunnelLimit.into())
+    }
+
+    /// Resolves when a blind tunnel has to end: the policy no longer permits it as it is, or the gateway goes down.
+    pub(crate) fn blind_tunnel_ends<'a>(&'a self, authority: &'a Authority) -> impl Future<Output = Cause> + 'a {
+        self.ends(move |snapshot| matches!(judge(snapshot, authority).leave, Some(Passage::Blind { .. })))
+    }
+
+    /// Resolves when an upgraded connection has to end.
+    pub(crate) fn upgraded_ends<'a>(&'a self, target: &'a Target) -> impl Future<Output = Cause> + 'a {
+        self.ends(move |snapshot| {
+            permit::request(&snapshot.policy, &snapshot.route.guard, target).leave.is_some()
+        })
+    }
+
+    async fn ends(&self, may_go_on: impl Fn(&Snapshot) -> bool) -> Cause {
+        let mut generation = self.current.watch();
+        let mut drain = self.drain.clone();
+        // A snapshot that came in between the judgement and this watch is asked about at once.
+        generation.mark_changed();
+        loop {
+            tokio::select! {
+                changed = generation.changed() => {
+                    if changed.is_err() {
+                        return Cause::Drained;
+                    }
+                    if !may_go_on(&self.current.get()) {
+                        return Cause::PolicyChanged;
+                    }
+                }
+                () = drain.begun() => {
+                    tokio::time::sleep(self.tunnel_grace()).await;
+                    return Cause::Drained;
+                }
+            }
+        }
+    }
+
+    /// How long a tunnel may go on while the gateway goes down: a little less than the shutdown waits.
+    fn tunnel_grace(&self) -> Duration {
+        self.current.get().config.limits.drain_time.mul_f32(0.9)
+    }
+}
+
+fn judge<'s>(snapshot: &'s Snapshot, authority: &Authority) -> Judged<'s, Passage> {
+    let concerned = snapshot.injector.concerns(authority);
+    permit::tunnel(&snapshot.policy, &snapshot.route.guard, authority, concerned)
+}
+
+fn established() -> Response<()> {
+    let mut response = Response::new(());
+    response.extensions_mut().insert(ReasonPhrase::from_static(b"Connection established"));
+    response
+}

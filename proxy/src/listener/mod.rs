@@ -1,0 +1,81 @@
+//! Listening: connections are accepted, counted and served.
+
+pub(crate) mod http1;
+pub(crate) mod proxy;
+pub(crate) mod redact;
+pub(crate) mod stream;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::drain::Drain;
+
+/// How long accepting pauses when the process has no descriptor or memory left for a connection.
+const BACK_OFF: Duration = Duration::from_millis(50);
+/// How many connections over the limit are told so at once; the rest is just closed.
+const TURNED_AWAY: usize = 64;
+/// How long telling one may take.
+const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
+
+/// Accepts connections until the drain begins. `serve` gets each with its place among the connections; one that finds
+/// no place gets `full`.
+pub(crate) async fn accept<F>(
+    listener: TcpListener,
+    slots: Arc<Semaphore>,
+    full: impl Fn() -> Vec<u8>,
+    mut drain: Drain,
+    serve: impl Fn(TcpStream, SocketAddr, OwnedSemaphorePermit) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let turned_away = Arc::new(Semaphore::new(TURNED_AWAY));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = drain.begun() => return,
+        };
+        match accepted {
+            Ok((stream, address)) => {
+                // A socket that refuses the option still works, with more delay.
+                let _ = stream.set_nodelay(true);
+                if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
+                    tokio::spawn(serve(stream, address, slot));
+                } else if let Ok(place) = Arc::clone(&turned_away).try_acquire_owned() {
+                    tokio::spawn(turn_away(stream, full(), place));
+                }
+            }
+            Err(error) if is_about_one_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections; trying again");
+                tokio::time::sleep(BACK_OFF).await;
+            }
+        }
+    }
+}
+
+/// Errors that concern the connection that failed, not the listener.
+fn is_about_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    )
+}
+
+async fn turn_away(mut stream: TcpStream, answer: Vec<u8>, place: OwnedSemaphorePermit) {
+    let _ = timeout(TURN_AWAY_TIME, async {
+        stream.write_all(&answer).await?;
+        stream.shutdown().await
+    })
+    .await;
+    drop(place);
+}

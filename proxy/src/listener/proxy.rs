@@ -1,0 +1,183 @@
+//! The proxy port: absolute-form requests and CONNECT over HTTP/1.1.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use exeat_policy::Reason;
+use exeat_policy::target::{Authority, Target};
+use http::{Method, Response};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::http1::{self, Bounds, Exchange, Head, HeadError, Reply, ResponseBody, Service, Switched};
+use super::redact::Shown;
+use super::stream::Stream;
+use crate::audit::Entry;
+use crate::gate::{Blind, Caller, Gate, Refusal, Subject, Switch, UpgradedTunnel};
+use crate::intercept::{self, Ended};
+use crate::tunnel::relay::{Outcome, relay};
+use crate::tunnel::{Cause, NameCheck};
+
+/// Serves one client connection to its end. `slot` is its place among the connections.
+pub(crate) async fn connection(gate: Arc<Gate>, stream: TcpStream, address: SocketAddr, slot: OwnedSemaphorePermit) {
+    gate.metrics.connections_active.inc();
+    let bounds = bounds(&gate);
+    let service = Forward { gate: Arc::clone(&gate), address };
+    let mut drain = gate.drain.clone();
+    let switched = http1::serve(Stream::Tcp(stream), BytesMut::new(), &service, bounds, &mut drain).await;
+    if let Some(Switched { stream, buffered, switch }) = switched {
+        // A tunnel may last for days. It gets a task of its own, so that what serving HTTP took is given back.
+        tokio::spawn(tunnel(gate, address, stream, buffered, switch, slot));
+    } else {
+        gate.metrics.connections_active.dec();
+    }
+}
+
+/// The limits in force for a new connection.
+fn bounds(gate: &Gate) -> Bounds {
+    let limits = &gate.current.get().config.limits;
+    Bounds { head_bytes: limits.header_bytes, head_time: limits.header_time, idle: limits.idle }
+}
+
+async fn tunnel(
+    gate: Arc<Gate>,
+    address: SocketAddr,
+    stream: Stream,
+    buffered: BytesMut,
+    switch: Switch,
+    slot: OwnedSemaphorePermit,
+) {
+    gate.metrics.tunnels_active.inc();
+    let cause = match switch {
+        Switch::Blind(blind) => blind_tunnel(&gate, stream, buffered, *blind).await,
+        Switch::Upgraded(upgraded) => upgraded_tunnel(&gate, stream, buffered, *upgraded).await,
+        Switch::Inspect { authority, slot } => {
+            let cause = Box::pin(inspected_tunnel(&gate, address, authority, stream, buffered)).await;
+            drop(slot);
+            cause
+        }
+    };
+    gate.metrics.tunnels_active.dec();
+    gate.metrics.connections_active.dec();
+    gate.metrics.count_closed(cause);
+    drop(slot);
+}
+
+async fn blind_tunnel(gate: &Gate, mut client: Stream, first: BytesMut, blind: Blind) -> Cause {
+    let Blind { authority, mut upstream, check, slot } = blind;
+    let idle = gate.current.get().config.limits.idle;
+    let stop = gate.blind_tunnel_ends(&authority);
+    let outcome = relay(&mut client, &mut upstream, first, Some(check), idle, stop).await;
+    note_end(gate, &authority, outcome);
+    drop(slot);
+    outcome.cause
+}
+
+async fn upgraded_tunnel(gate: &Gate, mut client: Stream, first: BytesMut, upgraded: UpgradedTunnel) -> Cause {
+    let UpgradedTunnel { target, mut upstream, slot } = upgraded;
+    let idle = gate.current.get().config.limits.idle;
+    let stop = gate.upgraded_ends(&target);
+    let outcome = relay(&mut client, &mut upstream, first, None::<NameCheck>, idle, stop).await;
+    note_end(gate, target.authority(), outcome);
+    drop(slot);
+    outcome.cause
+}
+
+/// An inspected tunnel, and the WebSocket that a request in it may become.
+async fn inspected_tunnel(
+    gate: &Arc<Gate>,
+    address: SocketAddr,
+    authority: Authority,
+    stream: Stream,
+    first: BytesMut,
+) -> Cause {
+    let caller = Caller { address, entry: Entry::Intercept };
+    match intercept::serve(gate, caller, authority.clone(), stream, first, bounds(gate)).await {
+        Ended::With(cause) => {
+            if matches!(cause, Cause::NotTls) {
+                tracing::warn!(%authority, cause = cause.as_str(), "tunnel closed: it opened with neither TLS nor HTTP");
+            }
+            cause
+        }
+        Ended::Switched(Switched { stream, buffered, switch: Switch::Upgraded(upgraded) }) => {
+            upgraded_tunnel(gate, stream, buffered, *upgraded).await
+        }
+        // A CONNECT inside a tunnel is refused, so nothing else can come out of one.
+        Ended::Switched(_) => Cause::Error,
+    }
+}
+
+fn note_end(gate: &Gate, authority: &Authority, Outcome { up, down, cause }: Outcome) {
+    gate.metrics.bytes_up.inc_by(up);
+    gate.metrics.bytes_down.inc_by(down);
+    match cause {
+        Cause::SniMismatch | Cause::NotTls | Cause::PolicyChanged => {
+            tracing::warn!(%authority, cause = cause.as_str(), up, down, "tunnel closed by the gateway");
+        }
+        _ => tracing::debug!(%authority, cause = cause.as_str(), up, down, "tunnel ended"),
+    }
+}
+
+/// Forwards requests of one client.
+#[derive(Debug)]
+struct Forward {
+    gate: Arc<Gate>,
+    address: SocketAddr,
+}
+
+impl Service for Forward {
+    type Switch = Switch;
+
+    async fn call(&self, exchange: Exchange) -> Reply<Switch> {
+        let entry = if exchange.head.method == Method::CONNECT { Entry::Connect } else { Entry::Forward };
+        let caller = Caller { address: self.address, entry };
+        let refusal = match entry {
+            Entry::Connect => match authority(&exchange.head) {
+                Ok(authority) => return self.gate.tunnel(caller, authority).await,
+                Err(refusal) => refusal,
+            },
+            _ => match target(&exchange.head) {
+                Ok(target) => return self.gate.request(caller, target, exchange).await,
+                Err(refusal) => refusal,
+            },
+        };
+        let Head { method, target, .. } = &exchange.head;
+        Reply::Response(self.refused(caller, method.as_str(), target, refusal))
+    }
+
+    fn refuse(&self, error: &HeadError) -> Response<ResponseBody> {
+        let caller = Caller { address: self.address, entry: Entry::Forward };
+        self.refused(caller, "", "", Refusal::new(error.reason, error.detail))
+    }
+}
+
+impl Forward {
+    fn refused(&self, caller: Caller, method: &str, target: &str, refusal: Refusal) -> Response<ResponseBody> {
+        let snapshot = self.gate.current.get();
+        let shown = Shown(target);
+        let subject = Subject::unjudged(caller, &snapshot, method, &shown);
+        self.gate.refused(&subject, refusal)
+    }
+}
+
+fn authority(head: &Head) -> Result<Authority, Refusal> {
+    if head.framing != http1::head::Framing::None {
+        return Err(Refusal::new(Reason::BadRequest, "a CONNECT has no body"));
+    }
+    Authority::parse(&head.target).map_err(|error| Refusal::new(error.reason(), error))
+}
+
+fn target(head: &Head) -> Result<Target, Refusal> {
+    if head.target.starts_with('/') || head.target == "*" {
+        let detail = "this is a forward proxy: set it as the HTTP proxy of a client, which then sends the whole URL";
+        return Err(Refusal::new(Reason::Malformed, detail));
+    }
+    Target::parse_wire(&head.target).map_err(|error| Refusal::new(error.reason(), error))
+}
+
+/// The answer for a connection that finds no place.
+pub(crate) fn full_answer() -> Vec<u8> {
+    let problem = crate::respond::Problem::new(Reason::ConnectionLimit);
+    http1::plain_answer(problem.into_response())
+}

@@ -1,0 +1,389 @@
+//! Loading: from files to a policy, its injections and the config, with every problem of every file reported.
+//!
+//! The gateway, its reload and the dry run all load through here, so what one of them accepts the others do.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use exeat_policy::diag::{Code, Diagnostic, Source, Span, has_errors};
+use exeat_policy::doc::{Format, MAX_BYTES};
+use exeat_policy::manifest::{Manifest, Transport};
+use exeat_policy::pattern::{Pattern, Prefix};
+use exeat_policy::policy::{DefaultVerdict, Layer};
+use exeat_policy::target::Target;
+use exeat_policy::{Policy, Rule, Verdict};
+use http::HeaderName;
+
+use crate::config::Config;
+use crate::credentials::Injection;
+
+/// The manifest that is loaded when none is named.
+pub(crate) const EXAMPLE: &str = include_str!("../../config/agent.toml");
+/// The name it goes by.
+const EXAMPLE_NAME: &str = "(built-in example)";
+
+/// What to load.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inputs {
+    /// `exeat.toml`; none for the defaults.
+    pub(crate) config: Option<PathBuf>,
+    /// Manifests, outermost layer first; none for those of the config, or else the built-in example.
+    pub(crate) manifests: Vec<PathBuf>,
+    /// `section.key=value`, in force over the config file.
+    pub(crate) overrides: Vec<String>,
+}
+
+/// What was loaded.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    /// The config.
+    pub(crate) config: Config,
+    /// The policy of all layers.
+    pub(crate) policy: Policy,
+    /// What is put on requests.
+    pub(crate) injections: Vec<Injection>,
+    /// The names of the manifests' files, outermost first.
+    pub(crate) files: Vec<Arc<str>>,
+    /// What deserves a look.
+    pub(crate) warnings: Vec<Diagnostic>,
+}
+
+/// Why nothing was loaded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    /// A file could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The files have errors.
+    #[error("{} in manifest or config", count(.0))]
+    Invalid(Vec<Diagnostic>),
+    /// More rules than a policy holds.
+    #[error(transparent)]
+    TooLarge(#[from] exeat_policy::policy::PolicyTooLarge),
+}
+
+fn count(diagnostics: &[Diagnostic]) -> String {
+    match diagnostics.iter().filter(|diagnostic| has_errors(std::slice::from_ref(diagnostic))).count() {
+        1 => "1 error".to_owned(),
+        errors => format!("{errors} errors"),
+    }
+}
+
+/// Loads everything, or nothing and says why.
+pub(crate) fn load(inputs: &Inputs) -> Result<Loaded, LoadError> {
+    let mut problems = Vec::new();
+    let config = load_config(inputs, &mut problems)?;
+    let from_config = config.as_ref().map_or(&[][..], |config| &config.policy.manifests);
+    let paths = if inputs.manifests.is_empty() { from_config } else { &inputs.manifests };
+    let mut sources = Vec::new();
+    for path in paths {
+        sources.push((read_source(path)?, Format::of(&path.to_string_lossy())));
+    }
+    if sources.is_empty() {
+        sources.push((Source::new(EXAMPLE_NAME, EXAMPLE), Format::Toml));
+    }
+    let manifests: Vec<Option<Manifest>> = sources
+        .iter()
+        .map(|(source, format)| {
+            let (manifest, mut found) = Manifest::read(source, *format);
+            problems.append(&mut found);
+            manifest
+        })
+        .collect();
+    let manifests: Option<Vec<Manifest>> = manifests.into_iter().collect();
+    let (Some(config), Some(manifests), false) = (config, manifests, has_errors(&problems)) else {
+        return Err(LoadError::Invalid(problems));
+    };
+    let layers = layers(&manifests, &mut problems);
+    let policy = Policy::build(layers, config.policy.default)?;
+    let injections = injections(&config, &manifests, &policy, &mut problems);
+    if has_errors(&problems) {
+        return Err(LoadError::Invalid(problems));
+    }
+    if !policy.restricts() && config.policy.default == DefaultVerdict::Allow {
+        problems.extend(manifests.last().map(unrestricted));
+    }
+    let files = sources.iter().map(|(source, _)| Arc::clone(source.name())).collect();
+    Ok(Loaded { config, policy, injections, files, warnings: problems })
+}
+
+fn load_config(inputs: &Inputs, problems: &mut Vec<Diagnostic>) -> Result<Option<Config>, LoadError> {
+    let file = inputs.config.as_deref().map(read_source).transpose()?;
+    let (config, mut found) = Config::read_with(file.as_ref(), &inputs.overrides);
+    problems.append(&mut found);
+    Ok(config)
+}
+
+/// Everything there is to say about one file: a manifest, or a config if its name ends in `exeat.toml`.
+pub(crate) fn lint(path: &Path) -> Result<Vec<Diagnostic>, LoadError> {
+    let source = read_source(path)?;
+    let name = source.name();
+    if name.ends_with("exeat.toml") {
+        return Ok(Config::read(&source).1);
+    }
+    let (manifest, mut problems) = Manifest::read(&source, Format::of(name));
+    let Some(manifest) = manifest else { return Ok(problems) };
+    let policy = Policy::build(layers(std::slice::from_ref(&manifest), &mut problems), DefaultVerdict::Allow)?;
+    for server in &manifest.servers {
+        if let Transport::Http { url, .. } = &server.transport
+            && let Some(prefix) = prefix(url.value.as_str(), &source, url.span, &mut problems)
+        {
+            check_covered(&policy, &prefix, &source, url.span, &mut problems);
+        }
+    }
+    if !policy.restricts() {
+        problems.push(unrestricted(&manifest));
+    }
+    Ok(problems)
+}
+
+/// Reads a file as the source of diagnostics; `-` is the standard input.
+pub(crate) fn read_source(path: &Path) -> Result<Arc<Source>, LoadError> {
+    let failed = |source| LoadError::Unreadable { path: path.to_owned(), source };
+    let name = path.to_string_lossy().into_owned();
+    let mut text = String::new();
+    if name == "-" {
+        io::stdin().lock().take(MAX_BYTES as u64 + 1).read_to_string(&mut text).map_err(failed)?;
+        return Ok(Source::new("(standard input)", text));
+    }
+    // A file over the limit is cut just behind it: the reader then says how large it may be.
+    fs::File::open(path).and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text)).map_err(failed)?;
+    Ok(Source::new(name, text))
+}
+
+/// The names of layers, outermost first: the last manifest is the agent's unless there are four.
+fn layer_names(count: usize) -> Vec<String> {
+    let names: &[&str] = match count {
+        1 => &["agent"],
+        2 => &["harness", "agent"],
+        3 => &["organisation", "harness", "agent"],
+        4 => &["organisation", "harness", "agent", "session"],
+        _ => return (1..=count).map(|number| format!("layer-{number}")).collect(),
+    };
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+fn layers(manifests: &[Manifest], problems: &mut Vec<Diagnostic>) -> Vec<Layer> {
+    layer_names(manifests.len())
+        .into_iter()
+        .zip(manifests)
+        .map(|(name, manifest)| {
+            let mut layer = Layer { name: name.into(), ..Layer::default() };
+            if let Some(access) = &manifest.network_access {
+                layer.allowed = rules(&manifest.source, &access.allowed, problems);
+                layer.blocked = rules(&manifest.source, &access.blocked, problems);
+            }
+            layer
+        })
+        .collect()
+}
+
+fn rules(
+    source: &Arc<Source>,
+    patterns: &[exeat_policy::doc::Spanned<String>],
+    problems: &mut Vec<Diagnostic>,
+) -> Vec<(Pattern, Rule)> {
+    let mut rules = Vec::with_capacity(patterns.len());
+    for written in patterns {
+        match Pattern::parse(&written.value) {
+            Ok(pattern) => {
+                let place = source.position(written.span.start);
+                let rule = Rule {
+                    pattern: written.value.as_str().into(),
+                    file: Arc::clone(source.name()),
+                    line: place.line,
+                    column: place.column,
+                };
+                rules.push((pattern, rule));
+            }
+            Err(error) => {
+                problems.push(Diagnostic::new(Code::Pattern, source, written.span, error.message, error.help));
+            }
+        }
+    }
+    rules
+}
+
+/// What the manifests' servers and the config put on requests. A server of an inner layer replaces one of the same
+/// name further out.
+fn injections(
+    config: &Config,
+    manifests: &[Manifest],
+    policy: &Policy,
+    problems: &mut Vec<Diagnostic>,
+) -> Vec<Injection> {
+    let mut injections: Vec<Injection> = Vec::new();
+    for manifest in manifests {
+        for server in &manifest.servers {
+            let source = &manifest.source;
+            let (url, span, fields) = match &server.transport {
+                Transport::Stdio { .. } => continue,
+                Transport::Http { url, headers } => {
+                    let fields = headers
+                        .iter()
+                        .filter_map(|header| {
+                            let name = HeaderName::from_bytes(header.name.value.as_str().as_bytes()).ok()?;
+                            Some((name, header.value.value.clone()))
+                        })
+                        .collect();
+                    (url.value.as_str().to_owned(), url.span, fields)
+                }
+                Transport::Catalog { name } => match config.catalog.get(&name.value) {
+                    Some(entry) => (entry.url.value.clone(), name.span, entry.headers.clone()),
+                    None => {
+                        let message = format!("the gateway's catalog has no {:?}", name.value);
+                        let help = format!("add [catalog.{}] with a url to exeat.toml", name.value);
+                        problems.push(Diagnostic::new(Code::CatalogMissing, source, name.span, message, help));
+                        continue;
+                    }
+                },
+            };
+            let Some(prefix) = prefix(&url, source, span, problems) else { continue };
+            check_covered(policy, &prefix, source, span, problems);
+            let name = server.name.value.as_str();
+            injections.retain(|injection| *injection.server != *name);
+            injections.push(injection(name, prefix, fields, config));
+        }
+    }
+    for inject in &config.inject {
+        let Some(prefix) = prefix(&inject.url.value, &inject.source, inject.url.span, problems) else { continue };
+        check_covered(policy, &prefix, &inject.source, inject.url.span, problems);
+        injections.push(injection(&inject.url.value, prefix, inject.headers.clone(), config));
+    }
+    injections
+}
+
+fn injection(
+    server: &str,
+    prefix: Prefix,
+    fields: Vec<(HeaderName, exeat_policy::manifest::HeaderValueSpec)>,
+    config: &Config,
+) -> Injection {
+    let loopback = |ip: std::net::IpAddr| ip.to_canonical().is_loopback();
+    let plain_http = match prefix.host().ip() {
+        Some(ip) => loopback(ip),
+        None => config.dns.hosts.get(prefix.host().as_str()).is_some_and(|ips| ips.iter().copied().all(loopback)),
+    };
+    Injection { server: server.into(), prefix, fields, plain_http }
+}
+
+/// The prefix that a server's URL stands for; its query plays no part.
+fn prefix(url: &str, source: &Arc<Source>, span: Span, problems: &mut Vec<Diagnostic>) -> Option<Prefix> {
+    let without_query = url.split('?').next().unwrap_or(url);
+    match Pattern::parse(without_query) {
+        Ok(Pattern::Prefix(prefix)) => Some(prefix),
+        Ok(_) => None,
+        Err(error) => {
+            problems.push(Diagnostic::new(Code::ServerUrl, source, span, error.message, error.help));
+            None
+        }
+    }
+}
+
+/// Warns where policy does not let requests to a server out.
+fn check_covered(policy: &Policy, prefix: &Prefix, source: &Arc<Source>, span: Span, problems: &mut Vec<Diagnostic>) {
+    let url = prefix.to_string();
+    let Ok(target) = Target::parse(&url) else { return };
+    let decision = policy.decide(&target);
+    if decision.verdict == Verdict::Allow {
+        return;
+    }
+    let (message, help) = match decision.rule {
+        Some(rule) => {
+            let Rule { pattern, file, line, .. } = rule.rule;
+            (
+                format!("{url} is blocked by {pattern:?} of the layer {:?}", rule.layer),
+                format!("narrow the rule at {file}:{line}, or remove the server"),
+            )
+        }
+        None => (
+            format!("no rule permits {url}: {}", decision.reason.text()),
+            format!("add {url:?} to network_access.allowed of the layer {:?}", decision.layer.unwrap_or("agent")),
+        ),
+    };
+    problems.push(Diagnostic::new(Code::ServerNotPermitted, source, span, message, help));
+}
+
+fn unrestricted(manifest: &Manifest) -> Diagnostic {
+    let span = manifest.network_access.as_ref().map_or(manifest.name.span, |access| access.span);
+    Diagnostic::new(
+        Code::Unrestricted,
+        &manifest.source,
+        span,
+        "no layer has an allowed list, so everything that is not blocked is permitted",
+        "list what the agent needs in network_access.allowed, or set [policy] default = \"deny\" in exeat.toml",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
+        let path = folder.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn codes(error: &LoadError) -> Vec<&'static str> {
+        let LoadError::Invalid(problems) = error else { panic!("{error}") };
+        problems.iter().map(|problem| problem.code.as_str()).collect()
+    }
+
+    #[test]
+    fn nothing_named_loads_the_example_without_a_warning() {
+        let loaded = load(&Inputs::default()).unwrap();
+        assert!(loaded.policy.restricts());
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        assert_eq!(*loaded.files[0], *EXAMPLE_NAME);
+    }
+
+    #[test]
+    fn problems_of_all_files_come_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let outer = write(folder.path(), "outer.toml", "name = \"outer\"\nnetwork_access.allowed = [\"*\"]\n");
+        let inner = write(folder.path(), "inner.toml", "name = \"inner\"\nnetwork_access.blocked = [\"a b\", \"\"]\n");
+        let config = write(folder.path(), "exeat.toml", "[guard]\nblocked_ports = [0]\n");
+        let inputs = Inputs { config: Some(config), manifests: vec![outer, inner], overrides: Vec::new() };
+        let error = load(&inputs).unwrap_err();
+        assert_eq!(codes(&error).iter().filter(|code| **code == Code::Pattern.as_str()).count(), 3);
+        assert!(codes(&error).len() >= 4, "{:?}", codes(&error));
+    }
+
+    #[test]
+    fn servers_that_policy_does_not_permit_are_warned_about() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "name = \"a\"\n[network_access]\nallowed = [\"other.test\"]\n[mcpServers.docs]\ntype = \"http\"\n\
+                    url = \"https://mcp.docs.test/mcp\"\n";
+        let manifest = write(folder.path(), "agent.toml", text);
+        let loaded = load(&Inputs { manifests: vec![manifest], ..Inputs::default() }).unwrap();
+        let warning = &loaded.warnings[0];
+        assert_eq!((warning.code, warning.start().line), (Code::ServerNotPermitted, 6));
+        assert!(warning.help.contains("\"https://mcp.docs.test/mcp\""), "{}", warning.help);
+    }
+
+    #[test]
+    fn an_unrestricting_manifest_is_warned_about_unless_the_default_is_deny() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifests = vec![write(folder.path(), "agent.toml", "name = \"a\"\n")];
+        let mut inputs = Inputs { manifests, ..Inputs::default() };
+        assert_eq!(load(&inputs).unwrap().warnings[0].code, Code::Unrestricted);
+        inputs.overrides.push("policy.default=\"deny\"".to_owned());
+        assert!(load(&inputs).unwrap().warnings.is_empty());
+    }
+
+    #[test]
+    fn a_catalog_entry_that_is_missing_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "name = \"a\"\n[mcpServers.linear]\nuse = \"catalog:linear\"\n";
+        let inputs = Inputs { manifests: vec![write(folder.path(), "agent.toml", text)], ..Inputs::default() };
+        assert_eq!(codes(&load(&inputs).unwrap_err()), [Code::CatalogMissing.as_str()]);
+    }
+}

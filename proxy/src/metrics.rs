@@ -1,0 +1,198 @@
+//! The metrics, by name. No other module knows one.
+//!
+//! Label values come from closed lists, and every series exists from the start with its zero, so that a rate is right
+//! from the first event on and the number of series never grows with traffic.
+
+use std::sync::Arc;
+
+use exeat_policy::Reason;
+use prometheus::core::Collector;
+use prometheus::{
+    Encoder as _, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+
+use crate::audit::{Entry, Outcome};
+use crate::tunnel::{Cause, Kind};
+
+/// All metrics of one gateway.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Vec<IntCounter>,
+    pub(crate) decision_seconds: Histogram,
+    pub(crate) request_seconds: Histogram,
+    pub(crate) tunnels_active: IntGauge,
+    tunnels: Vec<IntCounter>,
+    tunnels_closed: Vec<IntCounter>,
+    pub(crate) bytes_up: IntCounter,
+    pub(crate) bytes_down: IntCounter,
+    pub(crate) connections_active: IntGauge,
+    injections: IntCounterVec,
+    policy_info: IntGaugeVec,
+    pub(crate) policy_generation: IntGauge,
+    reload_success: IntCounter,
+    reload_failure: IntCounter,
+    pub(crate) ready: IntGauge,
+}
+
+/// How a tunnel request went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TunnelResult {
+    /// It was opened.
+    Opened,
+    /// Policy, guard or a limit refused it.
+    Refused,
+    /// Upstream could not be reached.
+    Failed,
+}
+
+impl TunnelResult {
+    const ALL: [Self; 3] = [Self::Opened, Self::Refused, Self::Failed];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Opened => "opened",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Metrics {
+    /// Registers everything; `servers` are the names of the manifest's MCP servers and injected prefixes.
+    ///
+    /// # Errors
+    /// Two metrics of one name.
+    pub(crate) fn new() -> prometheus::Result<Arc<Self>> {
+        let registry = Registry::new_custom(Some("exeat".to_owned()), None)?;
+        let requests = counters(&registry, "requests_total", "Decisions on requests and tunnels.", &[
+            "entry", "verdict", "reason",
+        ])?;
+        let requests = Entry::ALL
+            .iter()
+            .flat_map(|entry| Reason::ALL.iter().map(move |reason| (entry, reason)))
+            .map(|(entry, reason)| {
+                requests.with_label_values(&[entry.as_str(), Outcome::of(*reason).as_str(), reason.as_str()])
+            })
+            .collect();
+        let tunnels = counters(&registry, "tunnels_total", "Tunnels asked for.", &["kind", "result"])?;
+        let tunnels = Kind::ALL
+            .iter()
+            .flat_map(|kind| TunnelResult::ALL.map(|result| (kind, result)))
+            .map(|(kind, result)| tunnels.with_label_values(&[kind.as_str(), result.as_str()]))
+            .collect();
+        let closed = counters(&registry, "tunnels_closed_total", "Tunnels that ended, by cause.", &["cause"])?;
+        let closed = Cause::ALL.iter().map(|cause| closed.with_label_values(&[cause.as_str()])).collect();
+        let bytes = counters(&registry, "bytes_total", "Bytes relayed between clients and upstream.", &["direction"])?;
+        let reloads = counters(&registry, "policy_reload_total", "Reloads of manifests and config.", &["result"])?;
+        let build = gauges(&registry, "build_info", "The gateway's version; always 1.", &["version"])?;
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        Ok(Arc::new(Self {
+            requests,
+            decision_seconds: histogram(
+                &registry,
+                "decision_seconds",
+                "Time to decide by policy, without resolving or dialling.",
+                &[1e-7, 2.5e-7, 5e-7, 1e-6, 2.5e-6, 5e-6, 1e-5, 1e-4, 1e-3],
+            )?,
+            request_seconds: histogram(
+                &registry,
+                "request_seconds",
+                "Time from a request's head to the head of its answer.",
+                &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0],
+            )?,
+            tunnels_active: gauge(&registry, "tunnels_active", "Tunnels that are open.")?,
+            tunnels,
+            tunnels_closed: closed,
+            bytes_up: bytes.with_label_values(&["up"]),
+            bytes_down: bytes.with_label_values(&["down"]),
+            connections_active: gauge(&registry, "connections_active", "Client connections that are open.")?,
+            injections: counters(&registry, "injections_total", "Requests that carry bound credentials.", &[
+                "server", "outcome",
+            ])?,
+            policy_info: gauges(&registry, "policy_info", "The policy in force; always 1.", &["digest", "mode"])?,
+            policy_generation: gauge(&registry, "policy_generation", "Counts the policies loaded since start.")?,
+            reload_success: reloads.with_label_values(&["success"]),
+            reload_failure: reloads.with_label_values(&["failure"]),
+            ready: gauge(&registry, "ready", "Whether the gateway serves traffic.")?,
+            registry,
+        }))
+    }
+
+    /// Counts one decision.
+    pub(crate) fn count_decision(&self, entry: Entry, reason: Reason) {
+        if let Some(counter) = self.requests.get(entry.index() * Reason::ALL.len() + reason.index()) {
+            counter.inc();
+        }
+    }
+
+    /// Counts one tunnel that was asked for.
+    pub(crate) fn count_tunnel(&self, kind: Kind, result: TunnelResult) {
+        if let Some(counter) = self.tunnels.get(kind as usize * TunnelResult::ALL.len() + result as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts one tunnel that ended.
+    pub(crate) fn count_closed(&self, cause: Cause) {
+        if let Some(counter) = self.tunnels_closed.get(cause as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts one request to a bound server.
+    pub(crate) fn count_injection(&self, server: &str, injected: bool) {
+        self.injections.with_label_values(&[server, injection_outcome(injected)]).inc();
+    }
+
+    /// Counts one reload.
+    pub(crate) fn count_reload(&self, success: bool) {
+        if success { self.reload_success.inc() } else { self.reload_failure.inc() }
+    }
+
+    /// Shows the policy in force, and registers the servers whose requests it injects into.
+    pub(crate) fn show_policy<'s>(&self, generation: u64, digest: &str, servers: impl Iterator<Item = &'s str>) {
+        self.policy_info.reset();
+        self.policy_info.with_label_values(&[digest, "enforce"]).set(1);
+        self.policy_generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
+        for server in servers {
+            for injected in [true, false] {
+                self.injections.with_label_values(&[server, injection_outcome(injected)]);
+            }
+        }
+    }
+
+    /// All metrics in the text format of Prometheus.
+    pub(crate) fn render(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        // Writing to memory fails only for a metric without a name, which registering refuses.
+        let _ = TextEncoder::new().encode(&self.registry.gather(), &mut text);
+        text
+    }
+}
+
+const fn injection_outcome(injected: bool) -> &'static str {
+    if injected { "injected" } else { "refused" }
+}
+
+fn register<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> prometheus::Result<C> {
+    registry.register(Box::new(collector.clone()))?;
+    Ok(collector)
+}
+
+fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
+    register(registry, IntCounterVec::new(Opts::new(name, help), labels)?)
+}
+
+fn gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
+    register(registry, IntGaugeVec::new(Opts::new(name, help), labels)?)
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str) -> prometheus::Result<IntGauge> {
+    register(registry, IntGauge::new(name, help)?)
+}
+
+fn histogram(registry: &Registry, name: &str, help: &str, buckets: &[f64]) -> prometheus::Result<Histogram> {
+    register(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
+}

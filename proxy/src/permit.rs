@@ -1,0 +1,102 @@
+//! Leave to use the network: a value that only the judgement in this module makes.
+//!
+//! Whatever dials takes a [`Permit`], so code that forgot to ask cannot be written. A permit names one origin, scheme,
+//! host and port, and is good for that alone.
+
+use exeat_policy::host::Host;
+use exeat_policy::target::{Authority, Scheme, Target};
+use exeat_policy::{AuthorityVerdict, Policy, Reason, RuleRef, Verdict};
+
+use crate::guard::Guard;
+
+/// Where a permitted request or tunnel goes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Origin {
+    /// The scheme; a tunnel counts as https.
+    pub(crate) scheme: Scheme,
+    /// The host.
+    pub(crate) host: Host,
+    /// The port.
+    pub(crate) port: u16,
+}
+
+/// Leave to reach one origin.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    origin: Origin,
+}
+
+impl Permit {
+    /// The origin it is good for.
+    pub(crate) const fn origin(&self) -> &Origin {
+        &self.origin
+    }
+}
+
+/// A judgement: leave or refusal, and why.
+#[derive(Debug)]
+pub(crate) struct Judged<'p, P> {
+    /// Leave, where it is given.
+    pub(crate) leave: Option<P>,
+    /// Why it is given or refused.
+    pub(crate) reason: Reason,
+    /// The rule that decided.
+    pub(crate) rule: Option<RuleRef<'p>>,
+    /// The layer that decided.
+    pub(crate) layer: Option<&'p str>,
+}
+
+/// Leave for a tunnel.
+#[derive(Debug)]
+pub(crate) enum Passage {
+    /// Its bytes may be relayed unread; with `tls_only`, if they open as TLS to the host.
+    Blind { permit: Permit, tls_only: bool },
+    /// Each request in it has to ask for its own leave.
+    Inspect,
+}
+
+/// Judges a request by policy, port and name.
+pub(crate) fn request<'p>(policy: &'p Policy, guard: &Guard, target: &Target) -> Judged<'p, Permit> {
+    let decision = policy.decide(target);
+    let mut judged =
+        Judged { leave: None, reason: decision.reason, rule: decision.rule, layer: decision.layer };
+    if decision.verdict == Verdict::Allow {
+        match guard.check_name(target.host(), target.port()) {
+            Ok(()) => judged.leave = Some(permit(target.scheme(), target.authority())),
+            Err(reason) => judged.reason = reason,
+        }
+    }
+    judged
+}
+
+/// Judges a tunnel by policy, port and name. `concerned` says that requests in it may need credentials, so that it
+/// cannot stay blind.
+pub(crate) fn tunnel<'p>(
+    policy: &'p Policy,
+    guard: &Guard,
+    authority: &Authority,
+    concerned: bool,
+) -> Judged<'p, Passage> {
+    let decision = policy.decide_authority(authority);
+    let mut judged =
+        Judged { leave: None, reason: decision.reason, rule: decision.rule, layer: decision.layer };
+    if decision.verdict == AuthorityVerdict::Deny {
+        return judged;
+    }
+    if let Err(reason) = guard.check_name(authority.host(), authority.port()) {
+        judged.reason = reason;
+        return judged;
+    }
+    judged.leave = Some(match decision.verdict {
+        AuthorityVerdict::Permit | AuthorityVerdict::PermitTls if !concerned => Passage::Blind {
+            permit: permit(Scheme::Https, authority),
+            tls_only: decision.verdict == AuthorityVerdict::PermitTls,
+        },
+        _ => Passage::Inspect,
+    });
+    judged
+}
+
+fn permit(scheme: Scheme, authority: &Authority) -> Permit {
+    Permit { origin: Origin { scheme, host: authority.host().clone(), port: authority.port() } }
+}

@@ -1,0 +1,184 @@
+//! Answers that are the gateway's own: which status a reason has, and what a refused client is told.
+//!
+//! Refusals are problem details (RFC 9457) that an agent can act on: what was asked for, which rule or layer refused
+//! it, under which policy, and what would have to change.
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use exeat_policy::{Reason, RuleRef};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use serde::Serialize;
+
+use crate::listener::http1::ResponseBody;
+
+/// The field that carries the reason of a refusal. Only the gateway says it: it is removed from upstream's answers.
+pub(crate) const EXEAT_REASON: HeaderName = HeaderName::from_static("exeat-reason");
+
+/// A refusal, as the client is told.
+#[derive(Debug, Serialize)]
+pub(crate) struct Problem<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'static str,
+    status: u16,
+    /// What happened, in one sentence.
+    pub(crate) detail: String,
+    reason: &'static str,
+    /// The URL or authority that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) url: Option<String>,
+    rule: Option<ProblemRule<'a>>,
+    /// The layer that refused.
+    pub(crate) layer: Option<&'a str>,
+    /// The policy that was in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) policy: Option<ProblemPolicy<'a>>,
+    /// What would have to change for the request to pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) change: Option<String>,
+    #[serde(skip)]
+    status_code: StatusCode,
+}
+
+/// The rule that decided.
+#[derive(Debug, Serialize)]
+struct ProblemRule<'a> {
+    layer: &'a str,
+    list: &'static str,
+    pattern: &'a str,
+    file: &'a str,
+    line: u32,
+    column: u32,
+}
+
+/// The policy that was in force.
+#[derive(Debug, Serialize)]
+pub(crate) struct ProblemPolicy<'a> {
+    pub(crate) digest: &'a str,
+    pub(crate) generation: u64,
+}
+
+impl<'a> Problem<'a> {
+    /// A refusal for `reason` that says no more than the reason does.
+    pub(crate) fn new(reason: Reason) -> Self {
+        let status_code = status(reason);
+        Self {
+            kind: format!("urn:exeat:reason:{reason}"),
+            title: reason.text(),
+            status: status_code.as_u16(),
+            detail: reason.text().to_owned(),
+            reason: reason.as_str(),
+            url: None,
+            rule: None,
+            layer: None,
+            policy: None,
+            change: None,
+            status_code,
+        }
+    }
+
+    /// Names the rule that decided, and its layer.
+    pub(crate) fn with_rule(mut self, rule: Option<RuleRef<'a>>, layer: Option<&'a str>) -> Self {
+        self.rule = rule.map(|rule| ProblemRule {
+            layer: rule.layer,
+            list: rule.list.as_str(),
+            pattern: &rule.rule.pattern,
+            file: &rule.rule.file,
+            line: rule.rule.line,
+            column: rule.rule.column,
+        });
+        self.layer = layer.or(rule.map(|rule| rule.layer));
+        self
+    }
+
+    /// The whole answer.
+    pub(crate) fn into_response(self) -> Response<ResponseBody> {
+        let mut body = serde_json::to_vec_pretty(&self).unwrap_or_default();
+        body.push(b'\n');
+        let mut response = Response::new(ResponseBody::Full(Bytes::from(body)));
+        *response.status_mut() = self.status_code;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(EXEAT_REASON, HeaderValue::from_static(self.reason));
+        add_date(headers);
+        response
+    }
+}
+
+/// Adds the Date that an answer of the gateway's own has to carry (RFC 9110 section 6.6.1).
+pub(crate) fn add_date(headers: &mut HeaderMap) {
+    if let Ok(date) = HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now())) {
+        headers.insert(header::DATE, date);
+    }
+}
+
+/// The status code that a reason is answered with.
+const fn status(reason: Reason) -> StatusCode {
+    match reason {
+        Reason::Malformed | Reason::UnsupportedScheme | Reason::BadRequest => StatusCode::BAD_REQUEST,
+        Reason::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        Reason::HeadTimeout => StatusCode::REQUEST_TIMEOUT,
+        Reason::ProxyAuth => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+        Reason::Misdirected => StatusCode::MISDIRECTED_REQUEST,
+        Reason::NotFound => StatusCode::NOT_FOUND,
+        Reason::ConnectionLimit | Reason::TunnelLimit | Reason::Draining => StatusCode::SERVICE_UNAVAILABLE,
+        Reason::DnsNotFound
+        | Reason::DnsFailed
+        | Reason::ConnectRefused
+        | Reason::ConnectFailed
+        | Reason::UpstreamTls
+        | Reason::UpstreamProtocol => StatusCode::BAD_GATEWAY,
+        Reason::ConnectTimeout | Reason::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
+        Reason::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Reason::Allowed | Reason::DefaultAllow => StatusCode::OK,
+        Reason::DefaultDeny
+        | Reason::NotAllowed
+        | Reason::Blocked
+        | Reason::GuardAddress
+        | Reason::GuardMetadata
+        | Reason::GuardSelf
+        | Reason::GuardPort
+        | Reason::InspectOff
+        | Reason::SniMismatch
+        | Reason::NotTls
+        | Reason::MethodRefused
+        | Reason::Loop
+        | Reason::CredentialUnbound
+        | Reason::CredentialUnavailable
+        | Reason::CredentialInsecure
+        | Reason::PolicyChanged => StatusCode::FORBIDDEN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_a_problem_with_its_reason_in_a_field() {
+        let mut problem = Problem::new(Reason::NotAllowed);
+        problem.url = Some("https://a.test/".to_owned());
+        problem.layer = Some("agent");
+        let response = problem.into_response();
+        assert_eq!(response.status(), StatusCode::FORBIDDEN);
+        assert_eq!(response.headers()[EXEAT_REASON], "not_allowed");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
+        let ResponseBody::Full(body) = response.into_body() else { panic!("no body") };
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["status"], 403);
+        assert_eq!(body["reason"], "not_allowed");
+        assert_eq!(body["url"], "https://a.test/");
+        assert_eq!((&body["layer"], &body["rule"]), (&"agent".into(), &serde_json::Value::Null));
+    }
+
+    #[test]
+    fn refusals_have_statuses_of_the_contract() {
+        for reason in Reason::ALL {
+            let code = status(*reason).as_u16();
+            let expected = [200, 400, 403, 404, 407, 408, 421, 431, 500, 502, 503, 504];
+            assert!(expected.contains(&code), "{reason}: {code}");
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! The gateway as a whole: started, reloaded, drained.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use exeat_policy::diag::Diagnostic;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::admin;
+use crate::audit::Audit;
+use crate::config::Config;
+use crate::credentials::{Injector, Sources};
+use crate::drain;
+use crate::gate::{Gate, Pseudonym};
+use crate::guard::Guard;
+use crate::intercept::{Ca, CaError, Leaves};
+use crate::listener::{self, proxy};
+use crate::load::{self, Inputs, LoadError, Loaded};
+use crate::metrics::Metrics;
+use crate::snapshot::{Current, Snapshot};
+use crate::upstream::{ClientTls, Resolver, Route, Upstream};
+
+/// How long a connection to upstream waits unused for its next request.
+const POOL_IDLE: Duration = Duration::from_secs(60);
+/// How often unused connections are looked through.
+const REAP_EVERY: Duration = Duration::from_secs(15);
+
+/// What a gateway is started with.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// `exeat.toml`; none for the defaults.
+    pub config: Option<PathBuf>,
+    /// Manifests, outermost layer first.
+    pub manifests: Vec<PathBuf>,
+    /// `section.key=value`, in force over the config file.
+    pub overrides: Vec<String>,
+    /// Holds the CA.
+    pub state_dir: PathBuf,
+}
+
+/// Why a gateway does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Manifest or config cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Manifest or config has errors.
+    #[error("manifest or config has errors")]
+    Invalid(Vec<Diagnostic>),
+    /// A file that the config names cannot be used.
+    #[error("{0}")]
+    File(String),
+    /// There is no CA.
+    #[error(transparent)]
+    Ca(#[from] CaError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}; choose another with {flag}, port 0 picks a free one")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The flag that sets it.
+        flag: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The metrics could not be registered.
+    #[error("cannot register the metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+}
+
+impl From<LoadError> for StartError {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Unreadable { path, source } => Self::Unreadable { path, source },
+            LoadError::Invalid(diagnostics) => Self::Invalid(diagnostics),
+            LoadError::TooLarge(error) => Self::File(error.to_string()),
+        }
+    }
+}
+
+/// A gateway that listens and is about to serve.
+#[derive(Debug)]
+pub struct Gateway {
+    gate: Arc<Gate>,
+    trigger: drain::Trigger,
+    proxy: TcpListener,
+    admin: Option<TcpListener>,
+    options: Options,
+    own: Vec<SocketAddr>,
+    connections: Arc<Semaphore>,
+    connection_limit: usize,
+    summary: Summary,
+    /// Reloads come one at a time.
+    reloading: Mutex<()>,
+}
+
+/// What a gateway serves, for the lines it prints at start.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The proxy port.
+    pub proxy: SocketAddr,
+    /// The admin listener.
+    pub admin: Option<SocketAddr>,
+    /// The CA's certificate.
+    pub ca: PathBuf,
+    /// The manifests, outermost first.
+    pub files: Vec<Arc<str>>,
+    /// How many rules they have: allowed, blocked.
+    pub rules: (usize, usize),
+    /// The policy's digest.
+    pub digest: String,
+    /// Whether TLS is intercepted where a rule needs it.
+    pub intercepts: bool,
+    /// What deserves a look in the files.
+    pub warnings: Vec<Diagnostic>,
+    /// Servers whose requests will be refused, and why.
+    pub unbound: Vec<String>,
+}
+
+impl Gateway {
+    /// Loads everything and binds the listeners. Nothing is served yet.
+    ///
+    /// # Errors
+    /// Whatever keeps a file from being loaded or an address from being bound.
+    pub async fn bind(options: Options) -> Result<Self, StartError> {
+        let loaded = load::load(&inputs(&options))?;
+        let listen = loaded.config.listen.proxy;
+        let proxy = bind(listen, "--listen").await?;
+        let admin = match loaded.config.admin.listen {
+            Some(address) => Some(bind(address, "--admin").await?),
+            None => None,
+        };
+        let proxy_address = local(&proxy, listen, "--listen")?;
+        let admin_address = match (&admin, loaded.config.admin.listen) {
+            (Some(admin), Some(address)) => Some(local(admin, address, "--admin")?),
+            _ => None,
+        };
+        let ca = match &loaded.config.intercept.ca {
+            Some(files) => Ca::load(&files.cert, &files.key)?,
+            None => Ca::open(&options.state_dir)?,
+        };
+        let own: Vec<SocketAddr> = std::iter::once(proxy_address).chain(admin_address).collect();
+        let metrics = Metrics::new()?;
+        let summary = summarise(&loaded, proxy_address, admin_address, &ca);
+        let snapshot = snapshot(1, loaded, &own)?;
+        let unbound = announce(&snapshot, &metrics);
+        let (trigger, drain) = drain::pair();
+        let limits = snapshot.config.limits.clone();
+        let gate = Arc::new(Gate {
+            current: Current::new(snapshot),
+            upstream: Upstream::new(POOL_IDLE),
+            audit: Audit::new(Arc::clone(&metrics)),
+            metrics,
+            leaves: Leaves::new(ca)?,
+            pseudonym: Pseudonym::new(unique()),
+            tunnel_slots: Arc::new(Semaphore::new(limits.tunnels)),
+            drain,
+        });
+        Ok(Self {
+            gate,
+            trigger,
+            proxy,
+            admin,
+            options,
+            own,
+            connections: Arc::new(Semaphore::new(limits.connections)),
+            connection_limit: limits.connections,
+            summary: Summary { unbound, ..summary },
+            reloading: Mutex::new(()),
+        })
+    }
+
+    /// What it serves.
+    #[must_use]
+    pub const fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// Serves until `shutdown` resolves, then drains: no new connections, requests under way are finished, tunnels get
+    /// the drain time. Loads the files anew each time `reload` yields.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>, mut reload: impl AsyncFnMut()) {
+        let Self { gate, trigger, proxy, admin, options, own, connections, connection_limit, reloading, .. } = self;
+        gate.metrics.ready.set(1);
+        if let Some(admin) = admin {
+            tokio::spawn(admin::serve(Arc::clone(&gate), admin));
+        }
+        tokio::spawn(reap(Arc::clone(&gate)));
+        let accepting = tokio::spawn(listener::accept(
+            proxy,
+            Arc::clone(&connections),
+            proxy::full_answer,
+            gate.drain.clone(),
+            {
+                let gate = Arc::clone(&gate);
+                move |stream, address, slot| proxy::connection(Arc::clone(&gate), stream, address, slot)
+            },
+        ));
+        let reloads = async {
+            loop {
+                reload().await;
+                let _one = reloading.lock().unwrap_or_else(PoisonError::into_inner);
+                reload_files(&gate, &options, &own);
+            }
+        };
+        tokio::select! {
+            () = shutdown => {}
+            () = reloads => {}
+        }
+        gate.metrics.ready.set(0);
+        trigger.begin();
+        let _ = accepting.await;
+        let drain_time = gate.current.get().config.limits.drain_time;
+        let all = u32::try_from(connection_limit).unwrap_or(u32::MAX);
+        tracing::info!("draining");
+        match timeout(drain_time, connections.acquire_many(all)).await {
+            Ok(_) => tracing::info!("drained"),
+            Err(_) => tracing::warn!("the drain time is over; closing what is left"),
+        }
+    }
+}
+
+/// Replaces the snapshot, or keeps it and says why.
+fn reload_files(gate: &Gate, options: &Options, own: &[SocketAddr]) {
+    let before = gate.current.get();
+    let next = load::load(&inputs(options))
+        .map_err(StartError::from)
+        .and_then(|loaded| snapshot(before.generation + 1, loaded, own));
+    match next {
+        Ok(next) => {
+            warn_of_fixed(&before.config, &next.config);
+            announce(&next, &gate.metrics);
+            let (generation, digest) = (next.generation, next.policy.digest().to_owned());
+            gate.current.replace(next);
+            gate.upstream.clear();
+            gate.metrics.count_reload(true);
+            tracing::info!(generation, digest, "reloaded");
+        }
+        Err(error) => {
+            gate.metrics.count_reload(false);
+            if let StartError::Invalid(diagnostics) = &error {
+                for diagnostic in diagnostics {
+                    tracing::error!(%diagnostic, help = diagnostic.help, "not reloaded");
+                }
+            }
+            tracing::error!(generation = before.generation, %error, "not reloaded; the policy in force stays");
+        }
+    }
+}
+
+/// Warns of changes that a reload cannot carry out.
+fn warn_of_fixed(before: &Config, after: &Config) {
+    let (old, new) = (&before.limits, &after.limits);
+    let fixed = [
+        ("listen.proxy", before.listen.proxy == after.listen.proxy),
+        ("admin.listen", before.admin.listen == after.admin.listen),
+        ("intercept.ca_cert", before.intercept.ca == after.intercept.ca),
+        ("limits.connections", old.connections == new.connections),
+        ("limits.tunnels", old.tunnels == new.tunnels),
+    ];
+    for (key, _) in fixed.into_iter().filter(|(_, same)| !same) {
+        tracing::warn!(key, "the change of this key takes effect at the next start");
+    }
+}
+
+fn inputs(options: &Options) -> Inputs {
+    Inputs {
+        config: options.config.clone(),
+        manifests: options.manifests.clone(),
+        overrides: options.overrides.clone(),
+    }
+}
+
+fn snapshot(generation: u64, loaded: Loaded, own: &[SocketAddr]) -> Result<Snapshot, StartError> {
+    let Loaded { config, policy, injections, .. } = loaded;
+    let mut extra = Vec::new();
+    for path in &config.upstream.ca {
+        extra.append(&mut certificates(path)?);
+    }
+    let route = Route {
+        generation,
+        guard: Guard::new(config.guard.allow.clone(), config.guard.blocked_ports.clone(), own.to_vec()),
+        resolver: Resolver::new(config.dns.hosts.clone(), config.dns.servers.clone()),
+        tls: ClientTls::new(extra),
+        connect_time: config.limits.connect_time,
+    };
+    let injector = Injector::new(injections, Sources::new(&config.bindings));
+    Ok(Snapshot { generation, policy, route, injector, config })
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StartError> {
+    let unusable =
+        |detail: &dyn std::fmt::Display| StartError::File(format!("[upstream] ca: {}: {detail}", path.display()));
+    let found: Vec<_> = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|error| unusable(&error))?;
+    if found.is_empty() {
+        return Err(unusable(&"the file holds no PEM certificate"));
+    }
+    let mut store = rustls::RootCertStore::empty();
+    for certificate in &found {
+        store.add(certificate.clone()).map_err(|error| unusable(&error))?;
+    }
+    Ok(found)
+}
+
+/// Shows a snapshot in the metrics and the log; gives the servers whose requests will be refused.
+fn announce(snapshot: &Snapshot, metrics: &Metrics) -> Vec<String> {
+    let servers = snapshot.injector.iter().map(|injection| &*injection.server);
+    metrics.show_policy(snapshot.generation, snapshot.policy.digest(), servers);
+    let problems: Vec<String> = snapshot
+        .injector
+        .problems()
+        .into_iter()
+        .map(|(server, error)| format!("requests to {server} will be refused: {error}"))
+        .collect();
+    for problem in &problems {
+        tracing::warn!("{problem}");
+    }
+    problems
+}
+
+fn summarise(loaded: &Loaded, proxy: SocketAddr, admin: Option<SocketAddr>, ca: &Ca) -> Summary {
+    let allowed = loaded.policy.rules().filter(|rule| rule.list == exeat_policy::ListKind::Allowed).count();
+    Summary {
+        proxy,
+        admin,
+        ca: ca.cert_path().to_owned(),
+        files: loaded.files.clone(),
+        rules: (allowed, loaded.policy.rule_count() - allowed),
+        digest: loaded.policy.digest().to_owned(),
+        intercepts: loaded.config.intercept.enabled,
+        warnings: loaded.warnings.clone(),
+        unbound: Vec::new(),
+    }
+}
+
+async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, flag, source })
+}
+
+fn local(listener: &TcpListener, address: SocketAddr, flag: &'static str) -> Result<SocketAddr, StartError> {
+    listener.local_addr().map_err(|source| StartError::Listen { address, flag, source })
+}
+
+async fn reap(gate: Arc<Gate>) {
+    let mut every = tokio::time::interval(REAP_EVERY);
+    let mut drain = gate.drain.clone();
+    loop {
+        tokio::select! {
+            _ = every.tick() => gate.upstream.reap(),
+            () = drain.begun() => return,
+        }
+    }
+}
+
+/// A number that no other gateway has: what its name in Via fields ends in.
+fn unique() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

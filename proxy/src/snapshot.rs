@@ -1,0 +1,61 @@
+//! A snapshot: everything that manifests and config decide, loaded together and replaced together.
+//!
+//! A request is judged, resolved, injected and dialled under one snapshot. A reload builds a whole new one or leaves
+//! the old one in place.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use exeat_policy::Policy;
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::credentials::Injector;
+use crate::upstream::Route;
+
+/// One loaded state of manifests and config.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    /// Counts the snapshots since start, from 1.
+    pub(crate) generation: u64,
+    /// What may be reached.
+    pub(crate) policy: Policy,
+    /// What the way out is made under.
+    pub(crate) route: Route,
+    /// What is put on requests.
+    pub(crate) injector: Injector,
+    /// The config it was built from.
+    pub(crate) config: Config,
+}
+
+/// The snapshot in force, and the news of the next.
+#[derive(Debug)]
+pub(crate) struct Current {
+    snapshot: ArcSwap<Snapshot>,
+    generation: watch::Sender<u64>,
+}
+
+impl Current {
+    /// Starts with `first`.
+    pub(crate) fn new(first: Snapshot) -> Self {
+        let (generation, _) = watch::channel(first.generation);
+        Self { snapshot: ArcSwap::from_pointee(first), generation }
+    }
+
+    /// The snapshot in force now.
+    pub(crate) fn get(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Puts `next` in force.
+    pub(crate) fn replace(&self, next: Snapshot) {
+        let generation = next.generation;
+        self.snapshot.store(Arc::new(next));
+        self.generation.send_replace(generation);
+    }
+
+    /// Hears of every replacement from now on.
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+}

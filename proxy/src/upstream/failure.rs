@@ -1,0 +1,93 @@
+//! What can go wrong on the way out, with words for the client and words for the log.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+use exeat_policy::Reason;
+use exeat_policy::host::Host;
+
+/// A connection or request that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The reason, which also picks the status code.
+    pub(crate) reason: Reason,
+    /// What happened, fit for the client: no addresses beyond those it named, no paths.
+    pub(crate) outside: String,
+    /// What happened, for the log.
+    pub(crate) inside: String,
+}
+
+impl Failure {
+    pub(super) fn new(reason: Reason, outside: impl Into<String>, inside: impl fmt::Display) -> Self {
+        Self { reason, outside: outside.into(), inside: inside.to_string() }
+    }
+
+    pub(super) fn connect_timeout() -> Self {
+        Self::new(Reason::ConnectTimeout, Reason::ConnectTimeout.text(), "no connection within the limit")
+    }
+
+    pub(super) fn refused_address(reason: Reason, host: &Host, address: IpAddr) -> Self {
+        let outside = format!("{host} resolves to an address that the gateway does not reach: {}", reason.text());
+        Self::new(reason, outside, format_args!("{host} resolves to {address}"))
+    }
+
+    pub(super) fn from_connect(error: &io::Error) -> Self {
+        let reason = match error.kind() {
+            io::ErrorKind::ConnectionRefused => Reason::ConnectRefused,
+            io::ErrorKind::TimedOut => Reason::ConnectTimeout,
+            _ => Reason::ConnectFailed,
+        };
+        Self::new(reason, reason.text(), error)
+    }
+
+    /// A failed TLS handshake; what rustls says of it is fit for the client, who has to know which certificate check
+    /// failed.
+    pub(super) fn from_tls(error: &(dyn Error + 'static)) -> Self {
+        let cause = innermost(error);
+        let reason = match cause.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(io::ErrorKind::TimedOut) => Reason::ConnectTimeout,
+            _ => Reason::UpstreamTls,
+        };
+        Self::new(reason, format!("{}: {cause}", reason.text()), chain(error))
+    }
+
+    pub(super) fn from_hyper(error: &hyper::Error) -> Self {
+        if error.is_timeout() {
+            return Self::new(Reason::UpstreamTimeout, Reason::UpstreamTimeout.text(), chain(error));
+        }
+        Self::new(Reason::UpstreamProtocol, Reason::UpstreamProtocol.text(), chain(error))
+    }
+
+    /// An answer that HTTP does not allow here.
+    pub(crate) fn protocol(detail: &'static str) -> Self {
+        Self::new(Reason::UpstreamProtocol, format!("{}: {detail}", Reason::UpstreamProtocol.text()), detail)
+    }
+}
+
+fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    let mut cause = error;
+    loop {
+        // An io::Error hides what it wraps from source().
+        let wrapped = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        match wrapped.map(|inner| inner as &(dyn Error + 'static)).or_else(|| cause.source()) {
+            Some(next) => cause = next,
+            None => return cause,
+        }
+    }
+}
+
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let more = next.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = next.source();
+    }
+    text
+}

@@ -1,0 +1,198 @@
+//! Connections to upstream servers: resolved, checked, dialled, pooled.
+//!
+//! The way out has one door. [`Upstream::connect`] and [`Upstream::dial`] take a [`Permit`], ask for the name's
+//! addresses, have the guard check every one, and dial one of those that were checked. A connection that was used and
+//! is still good waits in the pool for the next request to the same origin.
+
+mod dial;
+mod failure;
+mod pool;
+mod resolve;
+mod tls;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use prometheus::IntCounter;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+pub(crate) use failure::Failure;
+use pool::{Pool, Sender};
+pub(crate) use resolve::Resolver;
+pub(crate) use tls::ClientTls;
+
+use crate::guard::Guard;
+use crate::listener::http1::RequestBody;
+use crate::permit::Permit;
+
+/// All connections to upstream servers of one gateway.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pool: Arc<Pool>,
+}
+
+/// What a connection is made under; it comes from the snapshot that the request is judged by.
+#[derive(Debug)]
+pub(crate) struct Route {
+    /// The generation of the snapshot. Connections are not shared across generations.
+    pub(crate) generation: u64,
+    /// Checks addresses.
+    pub(crate) guard: Guard,
+    /// Finds addresses.
+    pub(crate) resolver: Resolver,
+    /// Verifies certificates.
+    pub(crate) tls: ClientTls,
+    /// For resolving, connecting and the TLS handshake together.
+    pub(crate) connect_time: Duration,
+}
+
+/// A connection that is ready for one request.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    sender: Sender,
+    key: pool::Key,
+    pool: Arc<Pool>,
+    reused: bool,
+}
+
+impl Upstream {
+    /// A pool that keeps unused connections for `idle`.
+    pub(crate) fn new(idle: Duration) -> Self {
+        Self { pool: Arc::new(Pool::new(idle)) }
+    }
+
+    /// Gets a connection for one request: a pooled one, or a new one.
+    pub(crate) async fn connect(&self, route: &Route, permit: &Permit) -> Result<Lease, Failure> {
+        let key = pool::Key::new(route.generation, permit.origin());
+        if let Some(sender) = self.pool.take(&key) {
+            return Ok(Lease { sender, key, pool: Arc::clone(&self.pool), reused: true });
+        }
+        self.connect_anew(route, permit).await
+    }
+
+    /// Makes a new connection for one request.
+    pub(crate) async fn connect_anew(&self, route: &Route, permit: &Permit) -> Result<Lease, Failure> {
+        let key = pool::Key::new(route.generation, permit.origin());
+        let sender = timeout(route.connect_time, async {
+            let stream = dial(route, permit).await?;
+            dial::handshake(stream, permit.origin(), &route.tls).await
+        })
+        .await
+        .map_err(|_| Failure::connect_timeout())??;
+        Ok(Lease { sender, key, pool: Arc::clone(&self.pool), reused: false })
+    }
+
+    /// Dials for a tunnel.
+    pub(crate) async fn dial(&self, route: &Route, permit: &Permit) -> Result<TcpStream, Failure> {
+        timeout(route.connect_time, dial(route, permit)).await.map_err(|_| Failure::connect_timeout())?
+    }
+
+    /// Drops all connections that wait for a request.
+    pub(crate) fn clear(&self) {
+        self.pool.clear();
+    }
+
+    /// Drops the connections that have waited too long.
+    pub(crate) fn reap(&self) {
+        self.pool.reap();
+    }
+}
+
+async fn dial(route: &Route, permit: &Permit) -> Result<TcpStream, Failure> {
+    let origin = permit.origin();
+    let addresses = route.resolver.lookup(&origin.host).await?;
+    let checked = route
+        .guard
+        .check(&addresses, origin.port)
+        .map_err(|(reason, address)| Failure::refused_address(reason, &origin.host, address))?;
+    dial::connect(&checked).await
+}
+
+/// A request that did not get out, with the request where it can be sent again.
+pub(crate) struct Unsent {
+    /// Why.
+    pub(crate) failure: Failure,
+    /// The request, if nothing of it was sent.
+    pub(crate) request: Option<Box<Request<RequestBody>>>,
+}
+
+impl Lease {
+    /// Whether the connection has served a request before. Such a connection may be closing at the other end.
+    pub(crate) const fn is_reused(&self) -> bool {
+        self.reused
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    pub(crate) async fn send(mut self, request: Request<RequestBody>) -> Result<Response<UpstreamBody>, Unsent> {
+        match self.sender.try_send_request(request).await {
+            Ok(response) => Ok(response.map(|incoming| UpstreamBody { incoming, lease: Some(self), count: None })),
+            Err(mut error) => {
+                let request = error.take_message().map(Box::new);
+                Err(Unsent { failure: Failure::from_hyper(&error.into_error()), request })
+            }
+        }
+    }
+}
+
+/// The body of an answer. When it has been read to its end its connection goes back to the pool.
+#[derive(Debug)]
+pub(crate) struct UpstreamBody {
+    incoming: Incoming,
+    lease: Option<Lease>,
+    count: Option<IntCounter>,
+}
+
+impl UpstreamBody {
+    /// Has the body's bytes counted as they go by.
+    pub(crate) fn count_into(&mut self, counter: &IntCounter) {
+        self.count = Some(counter.clone());
+    }
+
+    fn release(&mut self) {
+        if let Some(Lease { sender, key, pool, .. }) = self.lease.take() {
+            pool.put(key, sender);
+        }
+    }
+}
+
+impl Body for UpstreamBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        let frame = std::task::ready!(Pin::new(&mut self.incoming).poll_frame(cx));
+        if let (Some(Ok(frame)), Some(count)) = (&frame, &self.count) {
+            count.inc_by(frame.data_ref().map_or(0, Bytes::len) as u64);
+        }
+        match &frame {
+            None => self.release(),
+            Some(Ok(_)) if self.incoming.is_end_stream() => self.release(),
+            Some(Ok(_)) => {}
+            Some(Err(_)) => self.lease = None,
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+impl Drop for UpstreamBody {
+    fn drop(&mut self) {
+        if self.incoming.is_end_stream() {
+            self.release();
+        }
+    }
+}

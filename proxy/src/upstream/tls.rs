@@ -1,0 +1,50 @@
+//! TLS towards upstream: which certificates are believed.
+
+use std::sync::{Arc, OnceLock};
+
+use exeat_policy::Reason;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
+
+use super::failure::Failure;
+
+/// The client's side of TLS, built when the first connection needs it: reading the system's roots takes longer than
+/// everything else at start.
+#[derive(Debug)]
+pub(crate) struct ClientTls {
+    extra: Vec<CertificateDer<'static>>,
+    config: OnceLock<Result<Arc<ClientConfig>, String>>,
+}
+
+impl ClientTls {
+    /// Believes the system's roots and `extra`.
+    pub(crate) const fn new(extra: Vec<CertificateDer<'static>>) -> Self {
+        Self { extra, config: OnceLock::new() }
+    }
+
+    pub(super) fn config(&self) -> Result<Arc<ClientConfig>, Failure> {
+        self.config
+            .get_or_init(|| build(&self.extra))
+            .clone()
+            .map_err(|inside| Failure::new(Reason::UpstreamTls, Reason::UpstreamTls.text(), inside))
+    }
+}
+
+fn build(extra: &[CertificateDer<'static>]) -> Result<Arc<ClientConfig>, String> {
+    let mut roots = RootCertStore::empty();
+    let native = rustls_native_certs::load_native_certs();
+    for error in &native.errors {
+        tracing::warn!(%error, "a system root certificate could not be read");
+    }
+    roots.add_parsable_certificates(native.certs);
+    for certificate in extra {
+        roots.add(certificate.clone()).map_err(|error| error.to_string())?;
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(crate::crypto::provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
