@@ -282,9 +282,9 @@ async fn a_file_that_cannot_be_read_is_exit_2() {
 async fn the_ca_is_exported_for_clients() {
     let dir = TempDir::new().unwrap();
     let gateway = Gateway::setup().state_dir(dir.path()).start().await;
-    let export = exeat(&["ca", "export", "--state-dir"]).arg(dir.path()).run().await.success();
+    let export = exeat(&["ca", "--state-dir"]).arg(dir.path()).arg("export").run().await.success();
     assert_eq!(export, std::fs::read_to_string(gateway.ca()).unwrap());
-    let bundle = exeat(&["ca", "bundle", "--state-dir"]).arg(dir.path()).run().await.success();
+    let bundle = exeat(&["ca", "--state-dir"]).arg(dir.path()).arg("bundle").run().await.success();
     assert!(bundle.contains(export.trim()));
     assert!(!(export + &bundle).contains("PRIVATE KEY"));
 }
