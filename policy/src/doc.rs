@@ -38,7 +38,7 @@ pub use fields::{Field, Fields};
 pub use suggest::{nearest, quoted};
 
 /// The largest file that is read, in bytes.
-pub const MAX_BYTES: usize = 4 << 20;
+pub const MAX_BYTES: usize = 8 << 20;
 
 /// How deep tables and lists may nest; the root table is at depth 1.
 pub const MAX_DEPTH: usize = 64;

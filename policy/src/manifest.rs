@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::diag::{Code, Diagnostic, Problems, Source};
 use crate::doc::{self, Field, Fields, Format, Node, Spanned};
+use crate::policy::Layer;
 
 mod access;
 mod capability;
@@ -23,7 +24,7 @@ mod header;
 mod server;
 mod tool;
 
-pub use access::NetworkAccess;
+pub use access::{AccessRule, NetworkAccess};
 pub use capability::Capability;
 pub use channel::Channel;
 pub use content::{Encoding, File, Model, Starter};
@@ -94,6 +95,15 @@ impl Manifest {
         let manifest = Fields::root(&root, &problems).and_then(|fields| read(fields, source));
         let manifest = manifest.filter(|_| !problems.has_errors());
         (manifest, problems.into_vec())
+    }
+
+    /// Its rules as a layer of a policy; without `network_access`, a layer that restricts nothing.
+    #[must_use]
+    pub fn layer(&self, name: impl Into<Arc<str>>) -> Layer {
+        match &self.network_access {
+            Some(access) => access.layer(name, &self.source),
+            None => Layer { name: name.into(), ..Layer::default() },
+        }
     }
 
     /// The server of that name.

@@ -1,7 +1,8 @@
 //! The readers of documents against independent ones, and against arbitrary text.
 #![allow(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use exeat_policy::diag::{Code, Diagnostic, Source};
+use exeat_policy::Manifest;
+use exeat_policy::diag::{Code, Diagnostic, Source, has_errors};
 use exeat_policy::doc::{self, Entry, Format, MAX_BYTES, MAX_DEPTH, Node, Value};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -62,6 +63,8 @@ fn spans_hold(node: &Node, text: &str) {
 
 /// Reads without panic, says why it refuses, and puts everything inside the text.
 fn survives(text: &str, format: Format) {
+    let (manifest, diagnostics) = Manifest::read(&Source::new("file", text), format);
+    assert_eq!(manifest.is_none(), has_errors(&diagnostics));
     match read(text, format) {
         Ok(node) => {
             assert!(matches!(node.span.end, end if end <= text.len()));

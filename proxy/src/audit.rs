@@ -129,7 +129,7 @@ impl Audit {
             reason = record.reason.as_str(),
             entry = record.entry.as_str(),
             method = record.method,
-            target = %record.target,
+            url = %record.target,
             rule = rule.as_ref().map(tracing::field::display),
             server = record.server,
             injected = injected.map(tracing::field::debug),

@@ -4,7 +4,7 @@
 //! credentials on requests to its `mcpServers`, and says why about every verdict. What is permitted is decided in the
 //! `exeat-policy` crate; this one brings the decisions to real traffic.
 //!
-//! The modules depend on each other downwards only: [`cli`] → [`server`] → listener → gate → intercept, tunnel,
+//! The modules depend on each other downwards only: [`cli`] → server → listener → gate → intercept, tunnel,
 //! upstream, credentials → audit, respond, metrics.
 
 mod admin;

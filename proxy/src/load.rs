@@ -54,12 +54,12 @@ pub(crate) struct Loaded {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     /// A file could not be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The files have errors.
     #[error("{} in manifest or config", count(.0))]
@@ -101,8 +101,7 @@ pub(crate) fn load(inputs: &Inputs) -> Result<Loaded, LoadError> {
     let (Some(config), Some(manifests), false) = (config, manifests, has_errors(&problems)) else {
         return Err(LoadError::Invalid(problems));
     };
-    let layers = layers(&manifests, &mut problems);
-    let policy = Policy::build(layers, config.policy.default)?;
+    let policy = Policy::build(layers(&manifests), config.policy.default)?;
     let injections = injections(&config, &manifests, &policy, &mut problems);
     if has_errors(&problems) {
         return Err(LoadError::Invalid(problems));
@@ -130,7 +129,7 @@ pub(crate) fn lint(path: &Path) -> Result<Vec<Diagnostic>, LoadError> {
     }
     let (manifest, mut problems) = Manifest::read(&source, Format::of(name));
     let Some(manifest) = manifest else { return Ok(problems) };
-    let policy = Policy::build(layers(std::slice::from_ref(&manifest), &mut problems), DefaultVerdict::Allow)?;
+    let policy = Policy::build(layers(std::slice::from_ref(&manifest)), DefaultVerdict::Allow)?;
     for server in &manifest.servers {
         if let Transport::Http { url, .. } = &server.transport
             && let Some(prefix) = prefix(url.value.as_str(), &source, url.span, &mut problems)
@@ -146,7 +145,7 @@ pub(crate) fn lint(path: &Path) -> Result<Vec<Diagnostic>, LoadError> {
 
 /// Reads a file as the source of diagnostics; `-` is the standard input.
 pub(crate) fn read_source(path: &Path) -> Result<Arc<Source>, LoadError> {
-    let failed = |source| LoadError::Unreadable { path: path.to_owned(), source };
+    let failed = |source| LoadError::Unreadable { path: path.to_owned(), cause: source };
     let name = path.to_string_lossy().into_owned();
     let mut text = String::new();
     if name == "-" {
@@ -170,45 +169,15 @@ fn layer_names(count: usize) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn layers(manifests: &[Manifest], problems: &mut Vec<Diagnostic>) -> Vec<Layer> {
+fn layers(manifests: &[Manifest]) -> Vec<Layer> {
     layer_names(manifests.len())
         .into_iter()
         .zip(manifests)
-        .map(|(name, manifest)| {
-            let mut layer = Layer { name: name.into(), ..Layer::default() };
-            if let Some(access) = &manifest.network_access {
-                layer.allowed = rules(&manifest.source, &access.allowed, problems);
-                layer.blocked = rules(&manifest.source, &access.blocked, problems);
-            }
-            layer
+        .map(|(name, manifest)| match &manifest.network_access {
+            Some(access) => access.layer(name, &manifest.source),
+            None => Layer { name: name.into(), ..Layer::default() },
         })
         .collect()
-}
-
-fn rules(
-    source: &Arc<Source>,
-    patterns: &[exeat_policy::doc::Spanned<String>],
-    problems: &mut Vec<Diagnostic>,
-) -> Vec<(Pattern, Rule)> {
-    let mut rules = Vec::with_capacity(patterns.len());
-    for written in patterns {
-        match Pattern::parse(&written.value) {
-            Ok(pattern) => {
-                let place = source.position(written.span.start);
-                let rule = Rule {
-                    pattern: written.value.as_str().into(),
-                    file: Arc::clone(source.name()),
-                    line: place.line,
-                    column: place.column,
-                };
-                rules.push((pattern, rule));
-            }
-            Err(error) => {
-                problems.push(Diagnostic::new(Code::Pattern, source, written.span, error.message, error.help));
-            }
-        }
-    }
-    rules
 }
 
 /// What the manifests' servers and the config put on requests. A server of an inner layer replaces one of the same
@@ -223,7 +192,7 @@ fn injections(
     for manifest in manifests {
         for server in &manifest.servers {
             let source = &manifest.source;
-            let (url, span, fields) = match &server.transport {
+            let (url, written, fields) = match &server.transport {
                 Transport::Stdio { .. } => continue,
                 Transport::Http { url, headers } => {
                     let fields = headers
@@ -233,10 +202,12 @@ fn injections(
                             Some((name, header.value.value.clone()))
                         })
                         .collect();
-                    (url.value.as_str().to_owned(), url.span, fields)
+                    (url.value.as_str(), (source, url.span), fields)
                 }
                 Transport::Catalog { name } => match config.catalog.get(&name.value) {
-                    Some(entry) => (entry.url.value.clone(), name.span, entry.headers.clone()),
+                    Some(entry) => {
+                        (entry.url.value.as_str(), (&entry.source, entry.url.span), entry.headers.clone())
+                    }
                     None => {
                         let message = format!("the gateway's catalog has no {:?}", name.value);
                         let help = format!("add [catalog.{}] with a url to exeat.toml", name.value);
@@ -245,7 +216,8 @@ fn injections(
                     }
                 },
             };
-            let Some(prefix) = prefix(&url, source, span, problems) else { continue };
+            let (source, span) = written;
+            let Some(prefix) = prefix(url, source, span, problems) else { continue };
             check_covered(policy, &prefix, source, span, problems);
             let name = server.name.value.as_str();
             injections.retain(|injection| *injection.server != *name);

@@ -66,9 +66,12 @@ impl Metrics {
     /// Two metrics of one name.
     pub(crate) fn new() -> prometheus::Result<Arc<Self>> {
         let registry = Registry::new_custom(Some("exeat".to_owned()), None)?;
-        let requests = counters(&registry, "requests_total", "Decisions on requests and tunnels.", &[
-            "entry", "verdict", "reason",
-        ])?;
+        let requests = counters(
+            &registry,
+            "requests_total",
+            "Decisions on requests and tunnels.",
+            &["entry", "verdict", "reason"],
+        )?;
         let requests = Entry::ALL
             .iter()
             .flat_map(|entry| Reason::ALL.iter().map(move |reason| (entry, reason)))
@@ -108,9 +111,12 @@ impl Metrics {
             bytes_up: bytes.with_label_values(&["up"]),
             bytes_down: bytes.with_label_values(&["down"]),
             connections_active: gauge(&registry, "connections_active", "Client connections that are open.")?,
-            injections: counters(&registry, "injections_total", "Requests that carry bound credentials.", &[
-                "server", "outcome",
-            ])?,
+            injections: counters(
+                &registry,
+                "injections_total",
+                "Requests that carry bound credentials.",
+                &["server", "outcome"],
+            )?,
             policy_info: gauges(&registry, "policy_info", "The policy in force; always 1.", &["digest", "mode"])?,
             policy_generation: gauge(&registry, "policy_generation", "Counts the policies loaded since start.")?,
             reload_success: reloads.with_label_values(&["success"]),

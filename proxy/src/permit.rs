@@ -58,8 +58,7 @@ pub(crate) enum Passage {
 /// Judges a request by policy, port and name.
 pub(crate) fn request<'p>(policy: &'p Policy, guard: &Guard, target: &Target) -> Judged<'p, Permit> {
     let decision = policy.decide(target);
-    let mut judged =
-        Judged { leave: None, reason: decision.reason, rule: decision.rule, layer: decision.layer };
+    let mut judged = Judged { leave: None, reason: decision.reason, rule: decision.rule, layer: decision.layer };
     if decision.verdict == Verdict::Allow {
         match guard.check_name(target.host(), target.port()) {
             Ok(()) => judged.leave = Some(permit(target.scheme(), target.authority())),
@@ -78,8 +77,7 @@ pub(crate) fn tunnel<'p>(
     concerned: bool,
 ) -> Judged<'p, Passage> {
     let decision = policy.decide_authority(authority);
-    let mut judged =
-        Judged { leave: None, reason: decision.reason, rule: decision.rule, layer: decision.layer };
+    let mut judged = Judged { leave: None, reason: decision.reason, rule: decision.rule, layer: decision.layer };
     if decision.verdict == AuthorityVerdict::Deny {
         return judged;
     }

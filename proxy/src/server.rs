@@ -49,41 +49,44 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Manifest or config cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// Manifest or config has errors.
     #[error("manifest or config has errors")]
     Invalid(Vec<Diagnostic>),
-    /// A file that the config names cannot be used.
+    /// A file of the config or the state folder cannot be used.
     #[error("{0}")]
     File(String),
-    /// There is no CA.
-    #[error(transparent)]
-    Ca(#[from] CaError),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; choose another with {flag}, port 0 picks a free one")]
+    #[error("cannot listen on {address}: {cause}; choose another with {flag}, port 0 picks a free one")]
     Listen {
         /// The address.
         address: SocketAddr,
         /// The flag that sets it.
         flag: &'static str,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The metrics could not be registered.
     #[error("cannot register the metrics: {0}")]
     Metrics(#[from] prometheus::Error),
 }
 
+impl From<CaError> for StartError {
+    fn from(error: CaError) -> Self {
+        Self::File(error.to_string())
+    }
+}
+
 impl From<LoadError> for StartError {
     fn from(error: LoadError) -> Self {
         match error {
-            LoadError::Unreadable { path, source } => Self::Unreadable { path, source },
+            LoadError::Unreadable { path, cause: source } => Self::Unreadable { path, cause: source },
             LoadError::Invalid(diagnostics) => Self::Invalid(diagnostics),
             LoadError::TooLarge(error) => Self::File(error.to_string()),
         }
@@ -197,16 +200,11 @@ impl Gateway {
             tokio::spawn(admin::serve(Arc::clone(&gate), admin));
         }
         tokio::spawn(reap(Arc::clone(&gate)));
-        let accepting = tokio::spawn(listener::accept(
-            proxy,
-            Arc::clone(&connections),
-            proxy::full_answer,
-            gate.drain.clone(),
-            {
+        let accepting =
+            tokio::spawn(listener::accept(proxy, Arc::clone(&connections), proxy::full_answer, gate.drain.clone(), {
                 let gate = Arc::clone(&gate);
                 move |stream, address, slot| proxy::connection(Arc::clone(&gate), stream, address, slot)
-            },
-        ));
+            }));
         let reloads = async {
             loop {
                 reload().await;
@@ -302,9 +300,8 @@ fn snapshot(generation: u64, loaded: Loaded, own: &[SocketAddr]) -> Result<Snaps
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StartError> {
     let unusable =
         |detail: &dyn std::fmt::Display| StartError::File(format!("[upstream] ca: {}: {detail}", path.display()));
-    let found: Vec<_> = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(|error| unusable(&error))?;
+    let found: Vec<_> =
+        CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|error| unusable(&error))?;
     if found.is_empty() {
         return Err(unusable(&"the file holds no PEM certificate"));
     }
@@ -347,11 +344,11 @@ fn summarise(loaded: &Loaded, proxy: SocketAddr, admin: Option<SocketAddr>, ca: 
 }
 
 async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, flag, source })
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, flag, cause: source })
 }
 
 fn local(listener: &TcpListener, address: SocketAddr, flag: &'static str) -> Result<SocketAddr, StartError> {
-    listener.local_addr().map_err(|source| StartError::Listen { address, flag, source })
+    listener.local_addr().map_err(|source| StartError::Listen { address, flag, cause: source })
 }
 
 async fn reap(gate: Arc<Gate>) {

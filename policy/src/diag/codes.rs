@@ -75,6 +75,9 @@ codes! {
     CredentialOverHttp = "W0103", "a credential for a server that is not reached over TLS";
     CredentialWithoutIdentity = "W0104", "a placeholder on a server that acts as nobody";
     ServerName = "W0105", "a server name that has to be escaped in its local address";
+    RepeatedPattern = "W0106", "a pattern that stands in its list already";
+    AllowedAndBlocked = "W0107", "a pattern that is allowed and blocked";
+    PublicSuffix = "W0108", "a wildcard over names that anybody can register";
 }
 
 impl Code {

@@ -23,7 +23,7 @@ pub(super) fn parse(problems: &Problems) -> Option<Node> {
     let source = Source::new(text.get(offset..).unwrap_or_default());
     let tokens = source.lex().into_vec();
     let mut events = Vec::with_capacity(tokens.len());
-    let mut errors = Vec::new();
+    let mut errors = Errors::default();
     let mut checked = ValidateWhitespace::new(&mut events, source);
     parse_document(&tokens, &mut RecursionGuard::new(&mut checked, GUARD), &mut errors);
 
@@ -31,10 +31,22 @@ pub(super) fn parse(problems: &Problems) -> Option<Node> {
     let mut builder = Builder { problems, source, offset, events: &events, errors, tables: vec![root] };
     let read = builder.document();
     let end = if read.is_err() { builder.place().start } else { usize::MAX };
-    for error in std::mem::take(&mut builder.errors) {
+    for error in std::mem::take(&mut builder.errors).0 {
         builder.report(&error, end);
     }
     read.ok().map(|()| builder.take(ROOT))
+}
+
+/// The parser's errors, as many as are listed.
+#[derive(Default)]
+struct Errors(Vec<ParseError>);
+
+impl ErrorSink for Errors {
+    fn report_error(&mut self, error: ParseError) {
+        if self.0.len() <= Problems::MOST {
+            self.0.push(error);
+        }
+    }
 }
 
 /// The document nests too deep to be read on; that has been reported.
@@ -77,7 +89,7 @@ struct Builder<'p> {
     offset: usize,
     /// What is still to be read.
     events: &'p [Event],
-    errors: Vec<ParseError>,
+    errors: Errors,
     tables: Vec<Table>,
 }
 

@@ -1,7 +1,13 @@
-//! `network_access`: the patterns, still as written.
+//! `network_access`: the patterns of what may be reached and what may not.
 
-use crate::diag::Span;
-use crate::doc::{Fields, Spanned};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::decision::{ListKind, Rule};
+use crate::diag::{Code, Problems, Source, Span};
+use crate::doc::{Field, Fields, Spanned, quoted};
+use crate::pattern::Pattern;
+use crate::policy::Layer;
 
 /// The `network_access` table. A missing list is an empty one: both add no restriction.
 #[derive(Clone, Debug, Default)]
@@ -9,15 +15,97 @@ pub struct NetworkAccess {
     /// Where the table stands.
     pub span: Span,
     /// `allowed`, in the order written.
-    pub allowed: Vec<Spanned<String>>,
+    pub allowed: Vec<AccessRule>,
     /// `blocked`, in the order written.
-    pub blocked: Vec<Spanned<String>>,
+    pub blocked: Vec<AccessRule>,
+}
+
+/// One entry of a list.
+#[derive(Clone, Debug)]
+pub struct AccessRule {
+    /// What it matches.
+    pub pattern: Pattern,
+    /// How it is written.
+    pub written: Spanned<String>,
+}
+
+impl NetworkAccess {
+    /// The list of that kind.
+    #[must_use]
+    pub fn list(&self, kind: ListKind) -> &[AccessRule] {
+        match kind {
+            ListKind::Allowed => &self.allowed,
+            ListKind::Blocked => &self.blocked,
+        }
+    }
+
+    /// The rules as a layer of a policy, each with its place in `source`.
+    #[must_use]
+    pub fn layer(&self, name: impl Into<Arc<str>>, source: &Source) -> Layer {
+        let rules =
+            |list: &[AccessRule]| list.iter().map(|entry| (entry.pattern.clone(), entry.rule(source))).collect();
+        Layer { name: name.into(), allowed: rules(&self.allowed), blocked: rules(&self.blocked) }
+    }
+}
+
+impl AccessRule {
+    fn rule(&self, source: &Source) -> Rule {
+        let at = source.position(self.written.span.start);
+        Rule {
+            pattern: self.written.value.as_str().into(),
+            file: Arc::clone(source.name()),
+            line: at.line,
+            column: at.column,
+        }
+    }
 }
 
 pub(super) fn read(mut fields: Fields<'_>) -> NetworkAccess {
     let span = fields.span();
-    let allowed = super::strings(&mut fields, "allowed");
-    let blocked = super::strings(&mut fields, "blocked");
+    let problems = fields.problems();
+    let allowed = fields.take("allowed").map_or_else(Vec::new, patterns);
+    let blocked = fields.take("blocked").map_or_else(Vec::new, patterns);
     fields.finish();
+    let denied = once(problems, &blocked, ListKind::Blocked);
+    once(problems, &allowed, ListKind::Allowed);
+    for AccessRule { pattern, written } in &allowed {
+        if let Some(line) = denied.get(pattern) {
+            let message =
+                format!("{} is blocked on line {line}, so nothing it names is let out", quoted(&written.value));
+            problems.report(Code::AllowedAndBlocked, written.span, message, "keep it in one of the lists");
+        }
+        if pattern.covers_public_suffix() {
+            let message = format!("{} covers names that anybody can register", quoted(&written.value));
+            let help = "write the domains that are needed, such as `*.example.com`";
+            problems.report(Code::PublicSuffix, written.span, message, help);
+        }
+    }
     NetworkAccess { span, allowed, blocked }
+}
+
+fn patterns(field: Field<'_>) -> Vec<AccessRule> {
+    let problems = field.problems();
+    let mut rules = Vec::new();
+    for written in field.strings().map_or_else(Vec::new, Spanned::into_value) {
+        match Pattern::parse(&written.value) {
+            Ok(pattern) => rules.push(AccessRule { pattern, written }),
+            Err(error) => problems.report(Code::Pattern, written.span, error.message, error.help),
+        }
+    }
+    rules
+}
+
+/// Warns of patterns that a list has already, and gives the line of each pattern.
+fn once<'r>(problems: &Problems, rules: &'r [AccessRule], list: ListKind) -> HashMap<&'r Pattern, u32> {
+    let mut lines = HashMap::with_capacity(rules.len());
+    for AccessRule { pattern, written } in rules {
+        let line = problems.source().position(written.span.start).line;
+        if let Some(first) = lines.get(pattern) {
+            let message = format!("{} is {list} on line {first} already", quoted(&written.value));
+            problems.report(Code::RepeatedPattern, written.span, message, "remove it");
+        } else {
+            lines.insert(pattern, line);
+        }
+    }
+    lines
 }

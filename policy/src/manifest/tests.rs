@@ -157,13 +157,52 @@ fn network_access_keeps_patterns_as_written_with_their_places() {
     let places: Vec<_> = access
         .allowed
         .iter()
-        .map(|pattern| (pattern.value.as_str(), manifest.source.position(pattern.span.start)))
+        .map(|entry| (entry.written.value.as_str(), manifest.source.position(entry.written.span.start)))
         .map(|(pattern, at)| (pattern, at.line, at.column))
         .collect();
     assert_eq!(places, [("B.example", 3, 12), ("a.example", 4, 3)]);
     assert!(access.blocked.is_empty());
     let null = Manifest::read(&Source::new("f", r#"{"name": "a", "network_access": null}"#), Format::Json);
     assert!(null.0.unwrap().network_access.is_none());
+}
+
+#[test]
+fn every_bad_pattern_is_reported_at_its_place() {
+    let text = "name = \"a\"\n[network_access]\nallowed = [\n  \"example.com\",\n  \"exa mple\",\n]\nblocked = [\"ftp://x.test/\"]\n";
+    let (manifest, diagnostics) = load(text);
+    assert!(manifest.is_none());
+    let places: Vec<_> =
+        diagnostics.iter().map(|found| (found.code, found.start().line, found.start().column)).collect();
+    assert_eq!(places, [(Code::Pattern, 5, 3), (Code::Pattern, 7, 12)]);
+    assert!(diagnostics.iter().all(|found| !found.help.is_empty()));
+}
+
+#[test]
+fn doubtful_patterns_are_warned_about() {
+    let text = r#"name = "a"
+[network_access]
+allowed = ["*.com", "a.test", "A.TEST.", "b.test"]
+blocked = ["b.test", "*.net"]
+"#;
+    let (manifest, diagnostics) = load(text);
+    assert!(manifest.is_some());
+    assert_eq!(
+        rendered(&diagnostics),
+        "agent.toml:3:12: warning[W0108]: `*.com` covers names that anybody can register\n  help: write the domains that are needed, such as `*.example.com`\n\
+         agent.toml:3:31: warning[W0106]: `A.TEST.` is allowed on line 3 already\n  help: remove it\n\
+         agent.toml:3:42: warning[W0107]: `b.test` is blocked on line 4, so nothing it names is let out\n  help: keep it in one of the lists\n"
+    );
+}
+
+#[test]
+fn a_manifest_is_a_layer_of_rules_with_places() {
+    let layer =
+        loaded("name = \"a\"\nnetwork_access = { allowed = [\"*.A.test\"], blocked = [\"b.test\"] }\n").layer("agent");
+    let (pattern, rule) = &layer.allowed[0];
+    assert_eq!(pattern, &crate::Pattern::parse("*.a.test").unwrap());
+    assert_eq!((&*rule.pattern, &*rule.file, rule.line, rule.column), ("*.A.test", "agent.toml", 2, 31));
+    assert_eq!((&*layer.name, layer.blocked.len()), ("agent", 1));
+    assert!(loaded("name = \"a\"").layer("agent").allowed.is_empty());
 }
 
 #[test]
@@ -407,7 +446,7 @@ fn formats_differ_in_nothing_but_spelling() {
         let source = Source::new("f", text);
         let (manifest, diagnostics) = Manifest::read(&source, format);
         let access = manifest.unwrap_or_else(|| panic!("{}", rendered(&diagnostics))).network_access.unwrap();
-        let at = source.position(access.allowed[0].span.start);
+        let at = source.position(access.allowed[0].written.span.start);
         assert_eq!((at.line, at.column), (line, column), "{format:?}");
     }
 }

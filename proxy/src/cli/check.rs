@@ -167,11 +167,12 @@ impl Judge<'_> {
 
     fn authority<'s>(&'s self, input: &'s str, authority: &Authority) -> Line<'s> {
         let concerned = self.injector.concerns(authority);
-        let Judged { leave, reason, rule, .. } =
-            permit::tunnel(&self.loaded.policy, &self.guard, authority, concerned);
+        let Judged { leave, reason, rule, .. } = permit::tunnel(&self.loaded.policy, &self.guard, authority, concerned);
         let (verdict, note) = match &leave {
             None => (AuthorityVerdict::Deny, None),
-            Some(Passage::Inspect) => (AuthorityVerdict::Inspect, concerned.then(|| "credentials are put on".to_owned())),
+            Some(Passage::Inspect) => {
+                (AuthorityVerdict::Inspect, concerned.then(|| "credentials are put on".to_owned()))
+            }
             Some(Passage::Blind { tls_only, .. }) => {
                 (AuthorityVerdict::Permit, tls_only.then(|| "if it opens as TLS to the host".to_owned()))
             }

@@ -146,7 +146,8 @@ fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::R
 
 /// Logs to the standard error: text on a terminal, JSON lines otherwise. `EXEAT_LOG` sets the level.
 fn start_log() {
-    let filter = EnvFilter::builder().with_env_var("EXEAT_LOG").try_from_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter =
+        EnvFilter::builder().with_env_var("EXEAT_LOG").try_from_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     if io::stderr().is_terminal() {
         builder.with_ansi(super::diagnostics::color_wanted(&io::stderr())).with_target(false).compact().init();

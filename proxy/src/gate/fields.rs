@@ -57,7 +57,8 @@ impl Pseudonym {
     pub(crate) fn new(unique: u64) -> Self {
         let name = format!("exeat-{unique:016x}");
         let via = |version| {
-            HeaderValue::from_str(&format!("{version} {name}")).unwrap_or_else(|_| HeaderValue::from_static("1.1 exeat"))
+            HeaderValue::from_str(&format!("{version} {name}"))
+                .unwrap_or_else(|_| HeaderValue::from_static("1.1 exeat"))
         };
         Self { http10: via("1.0"), http11: via("1.1"), name }
     }

@@ -60,6 +60,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) rule: Option<RuleRef<'a>>,
     pub(crate) layer: Option<&'a str>,
     pub(crate) server: Option<&'a str>,
+    /// The patterns that would permit it.
+    pub(crate) pattern: Option<&'a (dyn fmt::Display + Sync)>,
 }
 
 impl<'a> Subject<'a> {
@@ -70,7 +72,17 @@ impl<'a> Subject<'a> {
         method: &'a str,
         shown: &'a (dyn fmt::Display + Sync),
     ) -> Self {
-        Self { caller, snapshot, method, url: shown, target: shown, rule: None, layer: None, server: None }
+        Self {
+            caller,
+            snapshot,
+            method,
+            url: shown,
+            target: shown,
+            rule: None,
+            layer: None,
+            server: None,
+            pattern: None,
+        }
     }
 }
 
@@ -93,8 +105,7 @@ impl Gate {
         problem.detail = refusal.outside.unwrap_or(problem.detail);
         problem.url = Some(subject.url.to_string());
         problem.change = change(refusal.reason, subject);
-        problem.policy =
-            Some(ProblemPolicy { digest: snapshot.policy.digest(), generation: snapshot.generation });
+        problem.policy = Some(ProblemPolicy { digest: snapshot.policy.digest(), generation: snapshot.generation });
         problem.into_response()
     }
 
@@ -117,11 +128,10 @@ impl Gate {
 
 /// What would have to change for the request to pass.
 fn change(reason: Reason, subject: &Subject<'_>) -> Option<String> {
-    let target = subject.target;
     Some(match reason {
         Reason::NotAllowed => {
             let layer = subject.layer.unwrap_or("agent");
-            format!("add a pattern that covers {target} to network_access.allowed of the layer {layer:?}")
+            format!("add {} to network_access.allowed of the layer {layer:?}", subject.pattern?)
         }
         Reason::Blocked => {
             let RuleRef { rule, layer, .. } = subject.rule.filter(|rule| rule.list == ListKind::Blocked)?;

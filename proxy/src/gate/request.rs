@@ -39,6 +39,7 @@ impl Gate {
             rule: judged.rule,
             layer: judged.layer,
             server: None,
+            pattern: Some(&Patterns(&target)),
         };
         let Some(permit) = judged.leave else {
             return Reply::Response(self.refused(&subject, judged.reason.into()));
@@ -78,9 +79,7 @@ impl Gate {
         }
         match self.exchange(snapshot, permit, lease, request).await {
             Ok(response) => match websocket {
-                _ if response.status() != StatusCode::SWITCHING_PROTOCOLS => {
-                    Reply::Response(self.clean(response))
-                }
+                _ if response.status() != StatusCode::SWITCHING_PROTOCOLS => Reply::Response(self.clean(response)),
                 Some(websocket) => match self.switch(response, websocket, target).await {
                     Ok(reply) => reply,
                     Err(failure) => Reply::Response(self.explain(subject, failure.into())),
@@ -137,7 +136,9 @@ impl Gate {
             }
         };
         let path = PathAndQuery::from_maybe_shared(bytes::Bytes::copy_from_slice(target.path_and_query().as_bytes()))
-            .map_err(|error| Refusal::new(Reason::Malformed, format_args!("the path cannot be sent on: {error}")))?;
+            .map_err(|error| {
+            Refusal::new(Reason::Malformed, format_args!("the path cannot be sent on: {error}"))
+        })?;
         Ok(Prepared { method, uri: Uri::from(path), headers, websocket, injected })
     }
 
@@ -260,6 +261,18 @@ fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
     copy
+}
+
+/// The patterns that would permit a request: its host, or its path alone.
+struct Patterns<'a>(&'a Target);
+
+impl fmt::Display for Patterns<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(target) = self;
+        let url = target.to_string();
+        let url = url.split('?').next().unwrap_or_default();
+        write!(f, "{:?} (the whole host) or {url:?} (what lies below this path)", target.host().as_str())
+    }
 }
 
 /// A target as the log shows it: queries carry secrets.

@@ -1,10 +1,12 @@
 //! Tunnels: judged by host and port, opened blind or to be inspected, and asked about again when the policy changes.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use exeat_policy::Reason;
+use exeat_policy::host::Host;
 use exeat_policy::target::{Authority, Target};
 use http::{Method, Response};
 use hyper::ext::ReasonPhrase;
@@ -34,6 +36,7 @@ impl Gate {
             rule,
             layer,
             server: None,
+            pattern: Some(&WholeHost(authority.host())),
         };
         let kind = match &leave {
             Some(Passage::Inspect) => Kind::Inspected,
@@ -86,9 +89,7 @@ impl Gate {
 
     /// Resolves when an upgraded connection has to end.
     pub(crate) fn upgraded_ends<'a>(&'a self, target: &'a Target) -> impl Future<Output = Cause> + 'a {
-        self.ends(move |snapshot| {
-            permit::request(&snapshot.policy, &snapshot.route.guard, target).leave.is_some()
-        })
+        self.ends(move |snapshot| permit::request(&snapshot.policy, &snapshot.route.guard, target).leave.is_some())
     }
 
     async fn ends(&self, may_go_on: impl Fn(&Snapshot) -> bool) -> Cause {
@@ -123,6 +124,15 @@ impl Gate {
 fn judge<'s>(snapshot: &'s Snapshot, authority: &Authority) -> Judged<'s, Passage> {
     let concerned = snapshot.injector.concerns(authority);
     permit::tunnel(&snapshot.policy, &snapshot.route.guard, authority, concerned)
+}
+
+/// The pattern that would permit a tunnel.
+struct WholeHost<'a>(&'a Host);
+
+impl fmt::Display for WholeHost<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} (the whole host) or a URL prefix of it", self.0.as_str())
+    }
 }
 
 fn established() -> Response<()> {

@@ -40,14 +40,14 @@ impl std::fmt::Debug for Ca {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CaError {
     /// A file could not be read or written.
-    #[error("cannot {doing} {}: {source}", path.display())]
+    #[error("cannot {doing} {}: {cause}", path.display())]
     File {
         /// What was tried.
         doing: &'static str,
         /// With which file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// A file's content is no certificate or key.
     #[error("{} holds no usable {expected}: {detail}", path.display())]
@@ -119,7 +119,7 @@ impl Ca {
         if !spki_matches(&cert, issuer.key()) {
             return Err(CaError::Mismatch { key: key_path.into(), cert: cert_path.into() });
         }
-        Ok(Self { issuer, cert, cert_path: cert_path.to_owned() })
+        Ok(Self { issuer, cert, cert_path: std::path::absolute(cert_path).unwrap_or_else(|_| cert_path.to_owned()) })
     }
 
     /// The certificate.
@@ -145,11 +145,11 @@ fn spki_matches(cert: &CertificateDer<'_>, key: &KeyPair) -> bool {
 }
 
 fn read(path: &Path) -> Result<String, CaError> {
-    fs::read_to_string(path).map_err(|source| CaError::File { doing: "read", path: path.into(), source })
+    fs::read_to_string(path).map_err(|source| CaError::File { doing: "read", path: path.into(), cause: source })
 }
 
 fn make(state: &Path, cert_path: &Path, key_path: &Path) -> Result<(), CaError> {
-    fs::create_dir_all(state).map_err(|source| CaError::File { doing: "create", path: state.into(), source })?;
+    fs::create_dir_all(state).map_err(|source| CaError::File { doing: "create", path: state.into(), cause: source })?;
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let now = OffsetDateTime::now_utc();
     let mut params = CertificateParams::default();
@@ -170,7 +170,7 @@ fn make(state: &Path, cert_path: &Path, key_path: &Path) -> Result<(), CaError> 
 
 /// Writes a file that must not be there yet, whole or not at all.
 fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), CaError> {
-    let failed = |source| CaError::File { doing: "write", path: path.into(), source };
+    let failed = |source| CaError::File { doing: "write", path: path.into(), cause: source };
     let partial = path.with_extension(format!("partial-{}", std::process::id()));
     let written = (|| {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&partial)?;

@@ -55,15 +55,8 @@ pub(crate) enum Cause {
 
 impl Cause {
     /// Every cause, in the order of the enum.
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Closed,
-        Self::Error,
-        Self::Idle,
-        Self::SniMismatch,
-        Self::NotTls,
-        Self::PolicyChanged,
-        Self::Drained,
-    ];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Closed, Self::Error, Self::Idle, Self::SniMismatch, Self::NotTls, Self::PolicyChanged, Self::Drained];
 
     /// The word in metrics and events.
     pub(crate) const fn as_str(self) -> &'static str {

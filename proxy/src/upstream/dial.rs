@@ -46,7 +46,8 @@ pub(super) async fn handshake(stream: TcpStream, origin: &Origin, tls: &ClientTl
     builder.max_headers(256);
     match origin.scheme {
         Scheme::Http => {
-            let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|e| Failure::from_hyper(&e))?;
+            let (sender, connection) =
+                builder.handshake(TokioIo::new(stream)).await.map_err(|e| Failure::from_hyper(&e))?;
             tokio::spawn(connection.with_upgrades());
             Ok(sender)
         }
@@ -65,8 +66,9 @@ async fn secure(stream: TcpStream, origin: &Origin, tls: &ClientTls) -> Result<S
     let config = tls.config()?;
     let name = match origin.host.ip() {
         Some(ip) => ServerName::from(ip),
-        None => ServerName::try_from(origin.host.as_str().to_owned())
-            .map_err(|error| Failure::new(Reason::UpstreamTls, "the host is no name that a certificate can have", error))?,
+        None => ServerName::try_from(origin.host.as_str().to_owned()).map_err(|error| {
+            Failure::new(Reason::UpstreamTls, "the host is no name that a certificate can have", error)
+        })?,
     };
     let mut connector =
         HttpsConnector::new(Dialled(Some(stream)), config, true, Arc::new(FixedServerNameResolver::new(name)));

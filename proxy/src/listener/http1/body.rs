@@ -4,8 +4,8 @@
 //! hands it back when it ends, so that reading from the client waits for upstream to take what was read: backpressure
 //! with no queue between.
 
-use std::io;
 use std::future::Future as _;
+use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 

@@ -197,7 +197,8 @@ mod tests {
 
     #[test]
     fn bodies_decode_in_any_segmentation() {
-        let text = b"4;name=\"v\"\r\nWiki\r\n5\r\npedia\r\n00A\r\n0123456789\r\n0\r\nX-Sum: 1\r\nHost: evil\r\n\r\nNEXT";
+        let text =
+            b"4;name=\"v\"\r\nWiki\r\n5\r\npedia\r\n00A\r\n0123456789\r\n0\r\nX-Sum: 1\r\nHost: evil\r\n\r\nNEXT";
         for size in 1..=text.len() {
             let (body, trailers, left) = decode(text, size).unwrap();
             assert_eq!(body, b"Wikipedia0123456789");

@@ -15,7 +15,7 @@ use tokio::io::{AsyncWriteExt, WriteHalf};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::body::{ClientBody, Reader, RequestBody, Rest, ResponseBody};
+use super::body::{ClientBody, Reader, RequestBody, ResponseBody, Rest};
 use super::head::{self, Framing, Head, HeadError, Progress, Scan};
 use super::write;
 use crate::drain::Drain;
