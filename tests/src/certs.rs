@@ -191,12 +191,6 @@ pub fn roots_of(path: &Path) -> Arc<RootCertStore> {
     roots(CertificateDer::pem_file_iter(path).unwrap().map(Result::unwrap))
 }
 
-/// The PEM files one after the other, as one bundle at `path`.
-pub fn write_bundle(path: &Path, parts: &[&Path]) {
-    let bundle = parts.iter().map(|part| std::fs::read_to_string(part).unwrap()).collect::<String>();
-    std::fs::write(path, bundle).unwrap();
-}
-
 fn roots(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Arc<RootCertStore> {
     let mut store = RootCertStore::empty();
     for certificate in certificates {

@@ -282,9 +282,9 @@ async fn a_file_that_cannot_be_read_is_exit_2() {
 async fn the_ca_is_exported_for_clients() {
     let dir = TempDir::new().unwrap();
     let gateway = Gateway::setup().state_dir(dir.path()).start().await;
-    let export = exeat(&["ca", "export", "--state-dir"]).arg(dir.path()).run().await.success();
+    let export = exeat(&["ca", "--state-dir"]).arg(dir.path()).arg("export").run().await.success();
     assert_eq!(export, std::fs::read_to_string(gateway.ca()).unwrap());
-    let bundle = exeat(&["ca", "bundle", "--state-dir"]).arg(dir.path()).run().await.success();
+    let bundle = exeat(&["ca", "--state-dir"]).arg(dir.path()).arg("bundle").run().await.success();
     assert!(bundle.contains(export.trim()));
     assert!(!(export + &bundle).contains("PRIVATE KEY"));
 }
@@ -296,8 +296,8 @@ async fn the_variables_of_env_make_curl_use_the_gateway() {
     let origin = Origin::https(Site::default(), &ca.leaf(&[host])).await;
     let setup = Gateway::setup().names(&[host]).trust(&ca).allow(&[origin.url(host, "/v1/")]);
     let gateway = setup.state_dir(state.path()).start().await;
-    let listen = gateway.proxy().to_string();
-    let env = exeat(&["env", "--shell", "sh", "--listen", &listen, "--state-dir"]).arg(state.path()).run().await;
+    let proxy = format!("http://{}", gateway.proxy());
+    let env = exeat(&["env", "--shell", "sh", "--proxy", &proxy, "--state-dir"]).arg(state.path()).run().await;
     let script = format!("{}\ncurl -sS -o /dev/null -w '%{{http_code}}' {}", env.success(), origin.url(host, "/v1/x"));
     assert_eq!(Cmd::new("sh").args(["-c", &script]).run().await.success(), "200");
     origin.only_request().await;

@@ -187,7 +187,7 @@ async fn tunnels_are_refused_before_anything_is_dialled() {
         (setup().allow(&["*.example.test"]).block(&[HOST]), HOST, "blocked"),
         (setup().block(&[origin.url(HOST, "/")]), HOST, "blocked"),
         (setup().allow(&[other_port.url(HOST, "/v1/")]), HOST, "not_allowed"),
-        (setup().set("policy", "default", "\"deny\"").manifest("m.toml", "name = \"m\"\n"), HOST, "default_deny"),
+        (setup().set("policy", "default", "\"deny\"").unrestricted(), HOST, "default_deny"),
         (setup().allow(&[origin.url(HOST, "/v1/")]).set("intercept", "enabled", "false"), HOST, "inspect_off"),
         (setup().allow(&[HOST]).set("guard", "blocked_ports", &format!("[{}]", origin.port())), HOST, "guard_port"),
     ];
@@ -218,7 +218,7 @@ async fn authorities_that_cannot_be_read_are_refused() {
         "https://example.test:443/",
         "example.test:443/path",
     ] {
-        let (_, refusal) = gateway.connect(authority).await;
+        let refusal = gateway.open().await.roundtrip(&format!("CONNECT {authority} HTTP/1.1\r\nHost: x")).await;
         assert_eq!((refusal.status, refusal.reason().as_deref()), (400, Some("malformed")), "{authority}");
     }
 }

@@ -195,12 +195,11 @@ async fn an_upstream_certificate_that_is_not_good_is_a_502_and_nothing_is_sent()
 
 #[tokio::test]
 async fn an_upstream_without_tls_is_a_502() {
-    let plain = Origin::http(Site::default()).await;
+    let plain = Echo::banner().await;
     let rule = format!("https://{}/v1/", plain.authority(HOST));
     let gateway = Gateway::setup().names(&[HOST]).allow(&[rule]).start().await;
     let mut conn = gateway.intercepted(&plain.authority(HOST)).await;
     conn.get("/v1/x", HOST).await.assert_refused(502, "upstream_tls");
-    assert!(plain.requests().is_empty());
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 
 use super::{Gateway, binary};
-use crate::certs::{TestCa, write_bundle};
+use crate::certs::TestCa;
 use crate::client::Output;
 use crate::relay::Task;
 use crate::wait::{Journal, until};
@@ -26,7 +26,7 @@ pub struct Setup {
     sections: BTreeMap<String, BTreeMap<String, String>>,
     injects: String,
     files: Vec<(String, String)>,
-    trusted: Vec<PathBuf>,
+    trusted: Vec<String>,
     env: Vec<(String, String)>,
     args: Vec<String>,
     config: Option<String>,
@@ -78,6 +78,12 @@ impl Setup {
         self
     }
 
+    /// Adds a layer that restricts nothing: without any manifest the gateway enforces its built-in example.
+    #[must_use]
+    pub fn unrestricted(self) -> Self {
+        self.manifest("unrestricted.toml", "name = \"unrestricted\"\n")
+    }
+
     /// Adds a layer: a manifest of its own, outside of those added later and of `agent.toml`.
     #[must_use]
     pub fn manifest(mut self, name: &str, text: &str) -> Self {
@@ -114,7 +120,7 @@ impl Setup {
     /// Trusts an authority for upstream certificates.
     #[must_use]
     pub fn trust(mut self, ca: &TestCa) -> Self {
-        self.trusted.push(ca.pem_path());
+        self.trusted.push(std::fs::read_to_string(ca.pem_path()).unwrap());
         self
     }
 
@@ -188,7 +194,7 @@ impl Setup {
     pub fn exeat_toml(&self, dir: &Path) -> String {
         let mut sections = self.sections.clone();
         if !self.trusted.is_empty() {
-            sections.entry("upstream".to_owned()).or_default().insert("ca".to_owned(), format!("{:?}", self.trusted));
+            sections.entry("upstream".to_owned()).or_default().insert("ca".to_owned(), r#"["trusted.pem"]"#.to_owned());
         }
         let mut text = String::new();
         for (section, keys) in &sections {
@@ -224,8 +230,8 @@ impl Setup {
                 let (proxy, admin) = (address(&ready["proxy"]), address(&ready["admin"]));
                 let ca = PathBuf::from(ready["ca"].as_str().unwrap_or_default());
                 assert_eq!(ready["pid"].as_u64(), child.id().map(u64::from), "{ready}");
-                let bundle: Vec<&Path> = std::iter::once(&ca).chain(&self.trusted).map(PathBuf::as_path).collect();
-                write_bundle(&dir.path().join("bundle.pem"), &bundle);
+                let own = std::fs::read_to_string(&ca).unwrap();
+                std::fs::write(dir.path().join("bundle.pem"), own + &self.trusted.concat()).unwrap();
                 Ok(Gateway { child, proxy, admin, ca, dir, lines, _readers: readers })
             }
             Err(status) => {
@@ -239,6 +245,7 @@ impl Setup {
 
     fn spawn(&self, dir: &Path, ready_file: &Path) -> Child {
         std::fs::write(dir.join("exeat.toml"), self.exeat_toml(dir)).unwrap();
+        std::fs::write(dir.join("trusted.pem"), self.trusted.concat()).unwrap();
         let agent = self.agent_toml().map(|text| ("agent.toml".to_owned(), text));
         let manifests: Vec<_> = self.manifests.iter().cloned().chain(agent).collect();
         for (name, text) in manifests.iter().chain(&self.files) {
