@@ -97,14 +97,17 @@ impl Interim {
         notify.notify_one();
     }
 
+    fn take(&self) -> Vec<(StatusCode, HeaderMap)> {
+        std::mem::take(&mut *self.0.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     async fn next(&self) -> Vec<(StatusCode, HeaderMap)> {
-        let (queue, notify) = &*self.0;
         loop {
-            let waiting = std::mem::take(&mut *queue.lock().unwrap_or_else(PoisonError::into_inner));
+            let waiting = self.take();
             if !waiting.is_empty() {
                 return waiting;
             }
-            notify.notified().await;
+            self.0.1.notified().await;
         }
     }
 }
@@ -320,18 +323,24 @@ impl Client {
         let mut continued = !expects;
         let go_on = Instant::now() + EXPECT_WAIT;
         loop {
-            let waiting = tokio::select! {
+            let (reply, waiting) = tokio::select! {
                 biased;
-                reply = &mut call => return Some(reply),
-                waiting = next_interim(interim) => waiting,
+                // Interim answers that came with the final one are still to go before it.
+                reply = &mut call => (Some(reply), interim.map_or_else(Vec::new, Interim::take)),
+                waiting = next_interim(interim) => (None, waiting),
                 () = input.gone() => return None,
-                () = tokio::time::sleep_until(go_on), if !continued => vec![(StatusCode::CONTINUE, HeaderMap::new())],
+                () = tokio::time::sleep_until(go_on), if !continued => {
+                    (None, vec![(StatusCode::CONTINUE, HeaderMap::new())])
+                }
             };
             for (status, headers) in waiting {
                 if status == StatusCode::CONTINUE && std::mem::replace(&mut continued, true) && expects {
                     continue;
                 }
                 write::head(&mut self.out, status, None, &headers, write::Framing::None, None);
+            }
+            if reply.is_some() {
+                return reply;
             }
             self.flush().await?;
         }
