@@ -97,14 +97,18 @@ impl Interim {
         notify.notify_one();
     }
 
+    /// What waits to be passed on.
+    fn take(&self) -> Vec<(StatusCode, HeaderMap)> {
+        std::mem::take(&mut *self.0.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     async fn next(&self) -> Vec<(StatusCode, HeaderMap)> {
-        let (queue, notify) = &*self.0;
         loop {
-            let waiting = std::mem::take(&mut *queue.lock().unwrap_or_else(PoisonError::into_inner));
+            let waiting = self.take();
             if !waiting.is_empty() {
                 return waiting;
             }
-            notify.notified().await;
+            self.0.1.notified().await;
         }
     }
 }
@@ -320,18 +324,24 @@ impl Client {
         let mut continued = !expects;
         let go_on = Instant::now() + EXPECT_WAIT;
         loop {
-            let waiting = tokio::select! {
+            let (waiting, reply) = tokio::select! {
                 biased;
-                reply = &mut call => return Some(reply),
-                waiting = next_interim(interim) => waiting,
+                // Interim answers that came in one read with the final one still go first.
+                reply = &mut call => (interim.map(Interim::take).unwrap_or_default(), Some(reply)),
+                waiting = next_interim(interim) => (waiting, None),
                 () = input.gone() => return None,
-                () = tokio::time::sleep_until(go_on), if !continued => vec![(StatusCode::CONTINUE, HeaderMap::new())],
+                () = tokio::time::sleep_until(go_on), if !continued => {
+                    (vec![(StatusCode::CONTINUE, HeaderMap::new())], None)
+                }
             };
             for (status, headers) in waiting {
                 if status == StatusCode::CONTINUE && std::mem::replace(&mut continued, true) && expects {
                     continue;
                 }
                 write::head(&mut self.out, status, None, &headers, write::Framing::None, None);
+            }
+            if reply.is_some() {
+                return reply;
             }
             self.flush().await?;
         }
