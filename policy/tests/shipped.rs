@@ -39,7 +39,7 @@ fn they_keep_to_the_schema() {
 }
 
 #[test]
-fn the_safe_example_lets_out_documentation_and_one_organisation() {
+fn the_safe_example_lets_out_documentation() {
     use Verdict::{Allow, Deny};
     judge(
         AGENT,
@@ -47,7 +47,7 @@ fn the_safe_example_lets_out_documentation_and_one_organisation() {
             ("https://docs.rs/serde", Allow),
             ("https://docs.python.org/3/", Allow),
             ("https://python.org/", Allow),
-            ("https://en.wikipedia.org/wiki/Proxy_server", Allow),
+            ("https://nodejs.org/api/", Allow),
             ("https://github.com/rust-lang/rust.git/info/refs?service=git-upload-pack", Allow),
             ("https://github.com/somebody/else", Deny),
             ("http://github.com/rust-lang/rust", Deny),
@@ -73,6 +73,7 @@ fn the_examples_reach_their_servers_and_little_else() {
         &[
             ("https://github.com/acme/website.git/info/refs", Allow),
             ("https://github.com/other/website.git/info/refs", Deny),
+            ("https://packages.acme.example/simple/", Allow),
             ("https://api.github.com/repos/acme/website/issues", Allow),
             ("https://api.github.com/repos/acme/production/issues", Deny),
         ],
