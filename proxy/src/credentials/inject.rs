@@ -13,6 +13,7 @@ use exeat_policy::target::{Authority, Scheme, Target};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::source::{SourceError, Sources};
+use crate::listener::http1::are_alike;
 use crate::permit::Origin;
 
 /// The fields of one server or one injected prefix.
@@ -122,14 +123,19 @@ impl Injector {
         })
     }
 
-    /// Puts the fields on a request, in the place of whatever the client sent under their names.
+    /// Puts the fields on a request, in the place of whatever the client sent under their names, or under names that
+    /// upstream could take for theirs.
     ///
     /// # Errors
     /// A value that is not there or cannot be sent; `headers` are then as they were.
     pub(crate) fn apply(&self, injection: &Injection, headers: &mut HeaderMap) -> Result<Vec<HeaderName>, InjectError> {
         let values: Vec<HeaderValue> =
             injection.fields.iter().map(|(_, value)| self.value(value)).collect::<Result<_, _>>()?;
-        let names = injection.fields.iter().map(|(name, _)| name.clone()).collect();
+        let names: Vec<HeaderName> = injection.fields.iter().map(|(name, _)| name.clone()).collect();
+        let taken = |sent: &&HeaderName| names.iter().any(|name| are_alike(name, sent));
+        for sent in headers.keys().filter(taken).cloned().collect::<Vec<_>>() {
+            headers.remove(sent);
+        }
         for ((name, _), value) in injection.fields.iter().zip(values) {
             headers.insert(name.clone(), value);
         }

@@ -118,6 +118,9 @@ fn read(name: &str, path: &Path, cache: &Mutex<Option<Cached>>) -> Result<Arc<Se
         SourceError::FileUnreadable(name.to_owned(), path.to_owned(), error.to_string())
     };
     let metadata = fs::metadata(path).map_err(|error| failed(&error))?;
+    if !metadata.is_file() {
+        return Err(failed(&"it is not a regular file"));
+    }
     if metadata.len() > MAX_FILE {
         return Err(failed(&format_args!("it is larger than {MAX_FILE} bytes")));
     }

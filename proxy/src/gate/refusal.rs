@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use exeat_policy::target::TargetError;
 use exeat_policy::{ListKind, Reason, RuleRef};
 use http::{HeaderName, Response};
 
@@ -33,6 +34,15 @@ impl Refusal {
 impl From<Reason> for Refusal {
     fn from(reason: Reason) -> Self {
         Self { reason, outside: None, inside: String::new() }
+    }
+}
+
+impl From<TargetError> for Refusal {
+    /// A target that cannot be read is quoted to who sent it and not to the log: it may be anything, a secret included.
+    fn from(error: TargetError) -> Self {
+        let outside = error.to_string();
+        let inside = outside.split(", found").next().unwrap_or_default().to_owned();
+        Self { reason: error.reason(), outside: Some(outside), inside }
     }
 }
 
@@ -86,7 +96,36 @@ impl<'a> Subject<'a> {
     }
 }
 
+/// A permitted request that has not been taken down yet. One whose client leaves while the way out is being made is
+/// taken down all the same: its name may have been resolved, and its server dialled.
+pub(super) struct Owed<'a, 's> {
+    gate: &'a Gate,
+    subject: &'a Subject<'s>,
+    reason: Reason,
+    settled: bool,
+}
+
+impl Owed<'_, '_> {
+    /// The request will be taken down by who asked.
+    pub(super) fn settle(mut self) {
+        self.settled = true;
+    }
+}
+
+impl Drop for Owed<'_, '_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.gate.record(self.subject, self.reason, &[], "the client left before anything was sent");
+        }
+    }
+}
+
 impl Gate {
+    /// Watches over the record of a permitted request until it is settled.
+    pub(super) const fn owe<'a, 's>(&'a self, subject: &'a Subject<'s>, reason: Reason) -> Owed<'a, 's> {
+        Owed { gate: self, subject, reason, settled: false }
+    }
+
     /// Takes down that a request goes out.
     pub(super) fn permitted(&self, subject: &Subject<'_>, reason: Reason, injected: &[HeaderName]) {
         self.record(subject, reason, injected, "");

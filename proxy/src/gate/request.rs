@@ -16,6 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::fields::{connection_lists, lists, remove_hop_by_hop};
 use super::refusal::{Refusal, Subject};
 use super::{Caller, Gate, Switch, UpgradedTunnel};
+use crate::listener::http1::head::Framing;
 use crate::listener::http1::{Exchange, Head, Interim, Reply, RequestBody, ResponseBody};
 use crate::permit::{self, Permit};
 use crate::respond::EXEAT_REASON;
@@ -64,7 +65,11 @@ impl Gate {
             Err(refusal) => return Reply::Response(self.refused(subject, refusal)),
         };
         body.count_into(&self.metrics.bytes_up);
-        let lease = match self.upstream.connect(&snapshot.route, permit).await {
+        body.withhold(&prepared.injected);
+        let owed = self.owe(subject, reason);
+        let lease = self.upstream.connect(&snapshot.route, permit).await;
+        owed.settle();
+        let lease = match lease {
             Ok(lease) => lease,
             Err(failure) => return Reply::Response(self.refused(subject, failure.into())),
         };
@@ -78,6 +83,10 @@ impl Gate {
             forward_interim(&mut request, interim);
         }
         match self.exchange(snapshot, permit, lease, request).await {
+            Ok(response) if !is_framed_plainly(response.headers()) => {
+                let failure = Failure::protocol("its answer has a transfer coding that was not asked for");
+                Reply::Response(self.explain(subject, failure.into()))
+            }
             Ok(response) => match websocket {
                 _ if response.status() != StatusCode::SWITCHING_PROTOCOLS => Reply::Response(self.clean(response)),
                 Some(websocket) => match self.switch(response, websocket, target).await {
@@ -105,7 +114,7 @@ impl Gate {
         body: &RequestBody,
     ) -> Result<Prepared, Refusal> {
         let snapshot: &'a Snapshot = subject.snapshot;
-        let Head { method, version, mut headers, .. } = head;
+        let Head { method, version, mut headers, framing, .. } = head;
         if self.pseudonym.has_seen(&headers) {
             return Err(Reason::Loop.into());
         }
@@ -117,6 +126,14 @@ impl Gate {
         }
         let trailers = lists(&headers, &header::TE, "trailers");
         remove_hop_by_hop(&mut headers);
+        // The body is framed as it was read, whatever Connection named: hyper sends that of a GET in no other case.
+        match framing {
+            Framing::None => {}
+            Framing::Length(length) => drop(headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length))),
+            Framing::Chunked => {
+                headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            }
+        }
         if trailers {
             headers.insert(header::TE, HeaderValue::from_static("trailers"));
             headers.insert(header::CONNECTION, HeaderValue::from_static("TE"));
@@ -199,6 +216,7 @@ impl Gate {
         let upstream = hyper::upgrade::on(&mut response).await.map_err(|_| Failure::protocol("it closed early"))?;
         let (mut parts, _) = response.into_parts();
         self.clean_fields(&mut parts.headers);
+        parts.headers.remove(header::CONTENT_LENGTH);
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         let tunnel = UpgradedTunnel { target: target.clone(), upstream: TokioIo::new(upstream), slot };
@@ -251,8 +269,20 @@ fn forward_interim(request: &mut Request<RequestBody>, interim: Interim) {
         let mut headers = response.headers().clone();
         remove_hop_by_hop(&mut headers);
         headers.remove(&EXEAT_REASON);
+        headers.remove(header::CONTENT_LENGTH);
         interim.push(response.status(), headers);
     });
+}
+
+/// Whether an answer has no transfer coding but chunked, which is undone on the way: TE asks for no other (RFC 9112
+/// section 7.4), and a client that is not told of it would take the coded bytes for the content.
+fn is_framed_plainly(headers: &HeaderMap) -> bool {
+    headers.get_all(header::TRANSFER_ENCODING).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b',')).all(
+        |coding| {
+            let coding = coding.trim_ascii();
+            coding.eq_ignore_ascii_case(b"chunked") || coding.eq_ignore_ascii_case(b"identity")
+        },
+    )
 }
 
 fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
@@ -260,6 +290,7 @@ fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
     copy
 }
 

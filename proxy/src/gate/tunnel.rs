@@ -44,7 +44,12 @@ impl Gate {
         };
         let opened = match leave {
             None => Err(Refusal::from(reason)),
-            Some(passage) => self.open(&snapshot, &authority, passage).await,
+            Some(passage) => {
+                let owed = self.owe(&subject, reason);
+                let opened = self.open(&snapshot, &authority, passage).await;
+                owed.settle();
+                opened
+            }
         };
         match opened {
             Ok(switch) => {

@@ -188,7 +188,7 @@ fn authority(head: &Head) -> Result<Authority, Refusal> {
     if head.framing != http1::head::Framing::None {
         return Err(Refusal::new(Reason::BadRequest, "a CONNECT has no body"));
     }
-    Authority::parse(&head.target).map_err(|error| Refusal::new(error.reason(), error))
+    Authority::parse(&head.target).map_err(Refusal::from)
 }
 
 fn target(head: &Head) -> Result<Target, Refusal> {
@@ -196,7 +196,7 @@ fn target(head: &Head) -> Result<Target, Refusal> {
         let detail = "this is a forward proxy: set it as the HTTP proxy of a client, which then sends the whole URL";
         return Err(Refusal::new(Reason::Malformed, detail));
     }
-    Target::parse_wire(&head.target).map_err(|error| Refusal::new(error.reason(), error))
+    Target::parse_wire(&head.target).map_err(Refusal::from)
 }
 
 /// The answer for a connection that finds no place.

@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use exeat_policy::Reason;
 use exeat_policy::host::Host;
 
+use crate::listener::http1::BodyFault;
+
 /// A connection or request that failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -53,7 +55,11 @@ impl Failure {
         Self::new(reason, format!("{}: {cause}", reason.text()), chain(error))
     }
 
+    /// A failed exchange. Where the client broke its own body, upstream has no part in it.
     pub(super) fn from_hyper(error: &hyper::Error) -> Self {
+        if let Some(BodyFault(detail)) = innermost(error).downcast_ref::<BodyFault>() {
+            return Self::new(Reason::BadRequest, *detail, detail);
+        }
         if error.is_timeout() {
             return Self::new(Reason::UpstreamTimeout, Reason::UpstreamTimeout.text(), chain(error));
         }
