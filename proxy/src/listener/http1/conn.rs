@@ -85,9 +85,12 @@ pub(crate) struct Switched<S> {
     pub(crate) switch: S,
 }
 
-/// Interim (1xx) answers on their way from upstream to the client.
+/// An interim (1xx) answer.
+type InterimHead = (StatusCode, HeaderMap);
+
+/// Interim answers on their way from upstream to the client.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Interim(Arc<(Mutex<Vec<(StatusCode, HeaderMap)>>, Notify)>);
+pub(crate) struct Interim(Arc<(Mutex<Vec<InterimHead>>, Notify)>);
 
 impl Interim {
     /// Passes an interim answer on.
@@ -97,11 +100,11 @@ impl Interim {
         notify.notify_one();
     }
 
-    fn take(&self) -> Vec<(StatusCode, HeaderMap)> {
+    fn take(&self) -> Vec<InterimHead> {
         std::mem::take(&mut *self.0.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn next(&self) -> Vec<(StatusCode, HeaderMap)> {
+    async fn next(&self) -> Vec<InterimHead> {
         loop {
             let waiting = self.take();
             if !waiting.is_empty() {
@@ -438,7 +441,7 @@ impl Client {
     }
 }
 
-async fn next_interim(interim: Option<&Interim>) -> Vec<(StatusCode, HeaderMap)> {
+async fn next_interim(interim: Option<&Interim>) -> Vec<InterimHead> {
     match interim {
         Some(interim) => interim.next().await,
         None => pending().await,
