@@ -82,9 +82,7 @@ impl Guard {
         let ip = ip.to_canonical();
         self.own.iter().any(|own| {
             own.port() == port
-                && (own.ip().to_canonical() == ip
-                    || ip.is_unspecified()
-                    || (own.ip().is_unspecified() && is_local(ip)))
+                && (own.ip().to_canonical() == ip || ip.is_unspecified() || (own.ip().is_unspecified() && is_local(ip)))
         })
     }
 }

@@ -277,12 +277,14 @@ fn forward_interim(request: &mut Request<RequestBody>, interim: Interim) {
 /// Whether an answer has no transfer coding but chunked, which is undone on the way: TE asks for no other (RFC 9112
 /// section 7.4), and a client that is not told of it would take the coded bytes for the content.
 fn is_framed_plainly(headers: &HeaderMap) -> bool {
-    headers.get_all(header::TRANSFER_ENCODING).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b',')).all(
-        |coding| {
+    headers
+        .get_all(header::TRANSFER_ENCODING)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .all(|coding| {
             let coding = coding.trim_ascii();
             coding.eq_ignore_ascii_case(b"chunked") || coding.eq_ignore_ascii_case(b"identity")
-        },
-    )
+        })
 }
 
 fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
