@@ -1,1 +1,1 @@
-//! benches
+//! Benches of exeat; they stand in `benches/`, and nothing is built from here.

@@ -29,9 +29,25 @@ pub(crate) enum SourceError {
     /// The value is empty.
     #[error("${{{0}}}: the value is empty")]
     Empty(String),
+    /// The server acts as the user, and no user's credentials are bound.
+    #[error("${{{0}}}: the server acts as the user, and this version binds no credentials of users")]
+    NoUser(String),
     /// The value cannot stand in a field.
     #[error("${{{0}}}: the value holds a line end, a NUL or another character that no header field may carry")]
     Unusable(String),
+}
+
+impl SourceError {
+    /// The error without the place of the source, fit for the client.
+    pub(crate) fn outside(&self) -> String {
+        match self {
+            Self::Unbound(name) => format!("the gateway binds no credential to ${{{name}}}"),
+            Self::EnvMissing(name, _) | Self::FileUnreadable(name, ..) | Self::Empty(name) | Self::Unusable(name) => {
+                format!("the credential that the gateway binds to ${{{name}}} cannot be used now")
+            }
+            Self::NoUser(name) => format!("${{{name}}} is the user's own, and no user's credentials are bound here"),
+        }
+    }
 }
 
 /// All configured sources.

@@ -53,8 +53,9 @@ impl From<Failure> for Refusal {
 }
 
 impl From<InjectError> for Refusal {
-    fn from(InjectError { reason, detail }: InjectError) -> Self {
-        Self::new(reason, detail)
+    fn from(InjectError { reason, detail, inside }: InjectError) -> Self {
+        let inside = inside.unwrap_or_else(|| detail.clone());
+        Self { reason, outside: Some(detail), inside }
     }
 }
 
@@ -185,8 +186,9 @@ fn change(reason: Reason, subject: &Subject<'_>) -> Option<String> {
              whole host"
                 .to_owned()
         }
-        Reason::CredentialUnbound | Reason::CredentialUnavailable => {
-            "the gateway's config has to bind the credential in [bindings]".to_owned()
+        Reason::CredentialUnbound => "the gateway's config has to bind the credential in [bindings]".to_owned(),
+        Reason::CredentialUnavailable => {
+            "the source that the gateway's config names in [bindings] has to give a value".to_owned()
         }
         Reason::CredentialInsecure => "use https".to_owned(),
         _ => return None,

@@ -6,21 +6,26 @@ use std::time::Instant;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use exeat_policy::Reason;
+use exeat_policy::pattern::Pattern;
 use exeat_policy::target::Target;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use hyper_util::rt::TokioIo;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 
 use super::fields::{connection_lists, lists, remove_hop_by_hop};
 use super::refusal::{Refusal, Subject};
 use super::{Caller, Gate, Switch, UpgradedTunnel};
 use crate::listener::http1::head::Framing;
 use crate::listener::http1::{Exchange, Head, Interim, Reply, RequestBody, ResponseBody};
+use crate::metrics::TunnelResult;
 use crate::permit::{self, Permit};
 use crate::respond::EXEAT_REASON;
 use crate::snapshot::Snapshot;
+use crate::tunnel::Kind;
 use crate::upstream::{Failure, Lease, Unsent, UpstreamBody};
 
 impl Gate {
@@ -74,6 +79,9 @@ impl Gate {
             Err(failure) => return Reply::Response(self.refused(subject, failure.into())),
         };
         self.permitted(subject, reason, &prepared.injected);
+        if let Some(server) = subject.server {
+            self.metrics.count_injection(server, true);
+        }
         let Prepared { method, uri, headers, websocket, .. } = prepared;
         let mut request = Request::new(body);
         *request.method_mut() = method;
@@ -148,7 +156,9 @@ impl Gate {
             None => Vec::new(),
             Some(injection) => {
                 let applied = snapshot.injector.apply(injection, &mut headers);
-                self.metrics.count_injection(&injection.server, applied.is_ok());
+                if applied.is_err() {
+                    self.metrics.count_injection(&injection.server, false);
+                }
                 applied?
             }
         };
@@ -174,13 +184,14 @@ impl Gate {
         } else {
             None
         };
-        let Unsent { failure, request } = match lease.send(request).await {
+        let patience = snapshot.config.limits.idle;
+        let Unsent { failure, request } = match timeout(patience, lease.send(request)).await.map_err(silent)? {
             Ok(response) => return Ok(response),
             Err(unsent) => unsent,
         };
         let Some(request) = request.or(spare).filter(|_| reused) else { return Err(failure) };
         let lease = self.upstream.connect_anew(&snapshot.route, permit).await?;
-        lease.send(*request).await.map_err(|unsent| unsent.failure)
+        timeout(patience, lease.send(*request)).await.map_err(silent)?.map_err(|unsent| unsent.failure)
     }
 
     /// Makes an answer fit to go to the client.
@@ -219,9 +230,14 @@ impl Gate {
         parts.headers.remove(header::CONTENT_LENGTH);
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        self.metrics.count_tunnel(Kind::Upgraded, TunnelResult::Opened);
         let tunnel = UpgradedTunnel { target: target.clone(), upstream: TokioIo::new(upstream), slot };
         Ok(Reply::Switch(Response::from_parts(parts, ()), Switch::Upgraded(Box::new(tunnel))))
     }
+}
+
+fn silent(_: Elapsed) -> Failure {
+    Failure::upstream_timeout()
 }
 
 /// A request's head, ready to be sent.
@@ -302,9 +318,14 @@ struct Patterns<'a>(&'a Target);
 impl fmt::Display for Patterns<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(target) = self;
+        write!(f, "{:?} (the whole host)", target.host().as_str())?;
         let url = target.to_string();
         let url = url.split('?').next().unwrap_or_default();
-        write!(f, "{:?} (the whole host) or {url:?} (what lies below this path)", target.host().as_str())
+        // Not every path can be a rule's.
+        if Pattern::parse(url).is_ok() {
+            write!(f, " or {url:?} (what lies below this path)")?;
+        }
+        Ok(())
     }
 }
 

@@ -90,7 +90,8 @@ async fn tunnel(
 async fn blind_tunnel(gate: &Gate, mut client: Stream, first: BytesMut, blind: Blind) -> Cause {
     let Blind { authority, mut upstream, check, slot } = blind;
     let idle = gate.current.get().config.limits.idle;
-    let stop = gate.blind_tunnel_ends(&authority);
+    let address = upstream.peer_addr().ok().map(|address| address.ip());
+    let stop = gate.blind_tunnel_ends(&authority, address);
     let outcome = relay(&mut client, &mut upstream, first, Some(check), idle, stop).await;
     note_end(gate, &authority, outcome);
     drop(slot);

@@ -30,6 +30,11 @@ impl Failure {
         Self::new(Reason::ConnectTimeout, Reason::ConnectTimeout.text(), "no connection within the limit")
     }
 
+    /// Upstream took a request and said nothing.
+    pub(crate) fn upstream_timeout() -> Self {
+        Self::new(Reason::UpstreamTimeout, Reason::UpstreamTimeout.text(), "no answer within the idle time")
+    }
+
     pub(super) fn refused_address(reason: Reason, host: &Host, address: IpAddr) -> Self {
         let outside = format!("{host} resolves to an address that the gateway does not reach: {}", reason.text());
         Self::new(reason, outside, format_args!("{host} resolves to {address}"))

@@ -241,7 +241,8 @@ enum Next {
 
 async fn next_head(reader: &mut Reader, bounds: Bounds, drain: &mut Drain) -> Next {
     let mut scan = Scan::default();
-    let mut deadline = None;
+    // What was read ahead may be the beginning of this head.
+    let mut deadline = (!reader.buffer.is_empty()).then(|| Instant::now() + bounds.head_time);
     loop {
         if !reader.buffer.is_empty() {
             match scan.advance(&reader.buffer, bounds.head_bytes) {
