@@ -192,6 +192,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_file_is_not_read() {
+        for path in ["/dev/zero", "/"] {
+            let sources = Sources::new(&BTreeMap::from([("TOKEN".to_owned(), Binding::File(path.into()))]));
+            assert!(matches!(sources.header_value("TOKEN"), Err(SourceError::FileUnreadable(..))), "{path}");
+        }
+    }
+
+    #[test]
     fn a_file_is_read_again_when_it_changes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");

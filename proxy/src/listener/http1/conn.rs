@@ -454,3 +454,19 @@ async fn next_interim(interim: Option<&Interim>) -> Vec<InterimHead> {
         None => pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interim_answers_do_not_pile_up() {
+        let interim = Interim::default();
+        for _ in 0..10_000 {
+            interim.push(StatusCode::EARLY_HINTS, HeaderMap::new());
+        }
+        assert_eq!(interim.take().len(), INTERIM_WAITING);
+        interim.push(StatusCode::EARLY_HINTS, HeaderMap::new());
+        assert_eq!(interim.take().len(), 1);
+    }
+}
