@@ -1,1 +1,6 @@
-//! benches
+//! What exeat costs, measured.
+//!
+//! [`load`] is the side-by-side load bench: exeat, other proxies, and relays without any policy, one after the other
+//! over the same scenarios in one run.
+
+pub mod load;

@@ -205,9 +205,7 @@ fn injections(
                     (url.value.as_str(), (source, url.span), fields)
                 }
                 Transport::Catalog { name } => match config.catalog.get(&name.value) {
-                    Some(entry) => {
-                        (entry.url.value.as_str(), (&entry.source, entry.url.span), entry.headers.clone())
-                    }
+                    Some(entry) => (entry.url.value.as_str(), (&entry.source, entry.url.span), entry.headers.clone()),
                     None => {
                         let message = format!("the gateway's catalog has no {:?}", name.value);
                         let help = format!("add [catalog.{}] with a url to exeat.toml", name.value);
