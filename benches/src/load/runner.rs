@@ -141,8 +141,8 @@ impl Field<'_> {
         {
             *config = Arc::new(client_config(self.authorities.proxy.roots(), &["http/1.1"]));
         }
-        if matches!(scenario.run, Run::Load(Goal::Bulk | Goal::Events, _)) {
-            // A stream never ends; that the tunnel opens is enough.
+        if matches!(scenario.run, Run::Load(Goal::Bulk, _)) {
+            // The bytes never end; that the tunnel opens is enough.
             first.goal = Goal::Tunnel;
         }
         if scenario.run != Run::Start

@@ -53,8 +53,7 @@ fn bump(task: &Task<'_>) -> anyhow::Result<(String, String)> {
     let origin_ca = task.write("origin-ca.pem", &fs::read_to_string(origin.pem_path())?)?;
     let database = task.dir.join("certificates");
     let made = Command::new(CERTIFICATE_HELPER)
-        .args(["-c", "-M", "16MB", "-s"])
-        .arg(&database)
+        .args(["-c".as_ref(), "-s".as_ref(), database.as_os_str(), "-M".as_ref(), "16MB".as_ref()])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()
