@@ -26,3 +26,4 @@ pub mod server;
 mod snapshot;
 mod tunnel;
 mod upstream;
+mod view;

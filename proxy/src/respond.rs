@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
 use crate::listener::http1::ResponseBody;
+use crate::view::RuleView;
 
 /// The field that carries the reason of a refusal. Only the gateway says it: it is removed from upstream's answers.
 pub(crate) const EXEAT_REASON: HeaderName = HeaderName::from_static("exeat-reason");
@@ -28,7 +29,7 @@ pub(crate) struct Problem<'a> {
     /// The URL or authority that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) url: Option<String>,
-    rule: Option<ProblemRule<'a>>,
+    rule: Option<RuleView<'a>>,
     /// The layer that refused.
     pub(crate) layer: Option<&'a str>,
     /// The policy that was in force.
@@ -39,17 +40,6 @@ pub(crate) struct Problem<'a> {
     pub(crate) change: Option<String>,
     #[serde(skip)]
     status_code: StatusCode,
-}
-
-/// The rule that decided.
-#[derive(Debug, Serialize)]
-struct ProblemRule<'a> {
-    layer: &'a str,
-    list: &'static str,
-    pattern: &'a str,
-    file: &'a str,
-    line: u32,
-    column: u32,
 }
 
 /// The policy that was in force.
@@ -80,14 +70,7 @@ impl<'a> Problem<'a> {
 
     /// Names the rule that decided, and its layer.
     pub(crate) fn with_rule(mut self, rule: Option<RuleRef<'a>>, layer: Option<&'a str>) -> Self {
-        self.rule = rule.map(|rule| ProblemRule {
-            layer: rule.layer,
-            list: rule.list.as_str(),
-            pattern: &rule.rule.pattern,
-            file: &rule.rule.file,
-            line: rule.rule.line,
-            column: rule.rule.column,
-        });
+        self.rule = rule.map(RuleView::from);
         self.layer = layer.or(rule.map(|rule| rule.layer));
         self
     }

@@ -5,6 +5,7 @@ mod git;
 mod index;
 mod mcp;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -17,11 +18,22 @@ use crate::client::Cmd;
 use crate::gateway::profile_dir;
 
 /// The folder that `.ci/setup` fills: `EXEAT_PEERS`, or `peers` in the target folder.
+fn root() -> PathBuf {
+    std::env::var_os("EXEAT_PEERS").map_or_else(|| profile_dir().join("../peers"), PathBuf::from)
+}
+
 fn installed(part: &str) -> PathBuf {
-    let root = std::env::var_os("EXEAT_PEERS").map_or_else(|| profile_dir().join("../peers"), PathBuf::from);
-    let path = root.join(part);
+    let path = root().join(part);
     assert!(path.exists(), "{} is missing: run .ci/setup", path.display());
     path
+}
+
+/// The `PATH` of programs: what `.ci/setup` had to bring along first, then the test's own.
+#[must_use]
+pub fn search_path() -> OsString {
+    let own = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(root().join("tools/bin")).chain(std::env::split_paths(&own));
+    std::env::join_paths(folders).unwrap()
 }
 
 /// The Python that has requests and the MCP SDK of the session era.

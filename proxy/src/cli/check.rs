@@ -17,6 +17,7 @@ use crate::credentials::{Injector, Sources};
 use crate::guard::Guard;
 use crate::load::{self, Loaded};
 use crate::permit::{self, Judged, Passage};
+use crate::view::RuleView;
 
 #[derive(Args, Debug)]
 pub(super) struct CheckArgs {
@@ -43,35 +44,11 @@ struct Line<'a> {
     method: &'a str,
     verdict: &'static str,
     reason: &'static str,
-    rule: Option<LineRule<'a>>,
+    rule: Option<RuleView<'a>>,
     inject: Vec<String>,
     /// What the machine-readable form leaves out.
     #[serde(skip)]
     note: Option<String>,
-}
-
-/// The rule that decided.
-#[derive(Debug, Serialize)]
-struct LineRule<'a> {
-    layer: &'a str,
-    list: &'static str,
-    pattern: &'a str,
-    file: &'a str,
-    line: u32,
-    column: u32,
-}
-
-impl<'a> From<RuleRef<'a>> for LineRule<'a> {
-    fn from(RuleRef { layer, list, rule, .. }: RuleRef<'a>) -> Self {
-        Self {
-            layer,
-            list: list.as_str(),
-            pattern: &rule.pattern,
-            file: &rule.file,
-            line: rule.line,
-            column: rule.column,
-        }
-    }
 }
 
 pub(super) fn run(arguments: &CheckArgs, out: &mut impl Write) -> anyhow::Result<Ended> {
@@ -214,7 +191,7 @@ impl Judge<'_> {
         inject: Vec<String>,
         note: Option<String>,
     ) -> Line<'s> {
-        let rule = rule.map(LineRule::from);
+        let rule = rule.map(RuleView::from);
         Line { input, method: self.method.as_str(), verdict, reason: reason.as_str(), rule, inject, note }
     }
 }
@@ -231,7 +208,7 @@ impl fmt::Display for Shown<'_> {
             _ => green,
         };
         write!(f, "{color}{:<7}{reset} {}  {}", line.verdict, line.input.escape_debug(), line.reason)?;
-        if let Some(LineRule { layer, list, pattern, file, line, column }) = &line.rule {
+        if let Some(RuleView { layer, list, pattern, file, line, column }) = &line.rule {
             write!(f, "  {dim}{layer} {list} {pattern:?} at {file}:{line}:{column}{reset}")?;
         }
         if !line.inject.is_empty() {

@@ -1,5 +1,6 @@
 //! Listening: connections are accepted, counted and served.
 
+pub(crate) mod detect;
 pub(crate) mod http1;
 pub(crate) mod proxy;
 pub(crate) mod redact;

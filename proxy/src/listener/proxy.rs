@@ -7,9 +7,12 @@ use bytes::BytesMut;
 use exeat_policy::Reason;
 use exeat_policy::target::{Authority, Target};
 use http::{Method, Response};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
 
+use super::detect::{self, Protocol};
 use super::http1::{self, Bounds, Exchange, Head, HeadError, Reply, ResponseBody, Service, Switched};
 use super::redact::Shown;
 use super::stream::Stream;
@@ -25,13 +28,33 @@ pub(crate) async fn connection(gate: Arc<Gate>, stream: TcpStream, address: Sock
     let bounds = bounds(&gate);
     let service = Forward { gate: Arc::clone(&gate), address };
     let mut drain = gate.drain.clone();
-    let switched = http1::serve(Stream::Tcp(stream), BytesMut::new(), &service, bounds, &mut drain).await;
+    let mut stream = Stream::Tcp(stream);
+    let mut first = BytesMut::new();
+    let detected = tokio::select! {
+        detected = detect(&mut stream, &mut first, bounds) => detected,
+        () = drain.begun() => None,
+    };
+    let switched = match detected {
+        None => None,
+        Some(Protocol::Http1 | Protocol::Http2 | Protocol::Socks4 | Protocol::Socks5) => {
+            http1::serve(stream, first, &service, bounds, &mut drain).await
+        }
+    };
     if let Some(Switched { stream, buffered, switch }) = switched {
         // A tunnel may last for days. It gets a task of its own, so that what serving HTTP took is given back.
         tokio::spawn(tunnel(gate, address, stream, buffered, switch, slot));
     } else {
         gate.metrics.connections_active.dec();
     }
+}
+
+/// Finds out what the client speaks. A client may wait with its first byte, but not with the next ones.
+async fn detect(stream: &mut Stream, first: &mut BytesMut, bounds: Bounds) -> Option<Protocol> {
+    let read = timeout(bounds.idle, stream.read_buf(first)).await.ok()?.ok()?;
+    if read == 0 {
+        return None;
+    }
+    timeout(bounds.head_time, detect::read_protocol(stream, first)).await.ok().flatten()
 }
 
 /// The limits in force for a new connection.

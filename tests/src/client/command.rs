@@ -9,6 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use crate::gateway::Gateway;
+use crate::peers::search_path;
 use crate::wait::{PROGRAM_DEADLINE, within_time};
 
 /// A program to run. It sees nothing of the surrounding environment but `PATH`; its home is an empty folder.
@@ -62,7 +63,7 @@ impl Cmd {
         let shown = program.as_ref().to_string_lossy().into_owned();
         let mut command = Command::new(program);
         command.env_clear().kill_on_drop(true);
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("PATH", search_path());
         command.env("HOME", home.path()).env("TMPDIR", home.path()).env("LC_ALL", "C.UTF-8");
         // Where these programs look for settings beside their home.
         command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_TERMINAL_PROMPT", "0");

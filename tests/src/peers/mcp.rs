@@ -6,7 +6,7 @@ use std::process::Stdio;
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
-use super::{NodeDir, installed, modern_python, python, script};
+use super::{NodeDir, installed, modern_python, python, script, search_path};
 use crate::certs::Leaf;
 use crate::gateway::copy_lines;
 use crate::relay::{Task, TlsFront};
@@ -43,7 +43,7 @@ impl McpServer {
     }
 
     async fn start(leaf: &Leaf, command: &mut Command, authorization: &str, dir: Option<NodeDir>) -> Self {
-        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).kill_on_drop(true);
+        command.env_clear().env("PATH", search_path()).kill_on_drop(true);
         command.env("REQUIRED_AUTHORIZATION", authorization).env("PYTHONDONTWRITEBYTECODE", "1");
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();

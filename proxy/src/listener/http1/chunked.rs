@@ -174,8 +174,11 @@ fn is_forbidden(name: &HeaderName) -> bool {
 mod tests {
     use super::*;
 
-    /// Feeds `text` in pieces of `size` bytes; gives the body, the trailers and what is left.
-    fn decode(text: &[u8], size: usize) -> Result<(Vec<u8>, Option<HeaderMap>, Vec<u8>), &'static str> {
+    /// A body, its trailers and what stands behind it.
+    type Decoded = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
+
+    /// Feeds `text` in pieces of `size` bytes.
+    fn decode(text: &[u8], size: usize) -> Result<Decoded, &'static str> {
         let mut decoder = Chunked::new();
         let mut buffer = BytesMut::new();
         let mut body = Vec::new();

@@ -85,9 +85,12 @@ pub(crate) struct Switched<S> {
     pub(crate) switch: S,
 }
 
-/// Interim (1xx) answers on their way from upstream to the client.
+/// An interim (1xx) answer.
+type InterimHead = (StatusCode, HeaderMap);
+
+/// Interim answers on their way from upstream to the client.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Interim(Arc<(Mutex<Vec<(StatusCode, HeaderMap)>>, Notify)>);
+pub(crate) struct Interim(Arc<(Mutex<Vec<InterimHead>>, Notify)>);
 
 impl Interim {
     /// Passes an interim answer on.
@@ -97,14 +100,17 @@ impl Interim {
         notify.notify_one();
     }
 
-    async fn next(&self) -> Vec<(StatusCode, HeaderMap)> {
-        let (queue, notify) = &*self.0;
+    fn take(&self) -> Vec<InterimHead> {
+        std::mem::take(&mut *self.0.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn next(&self) -> Vec<InterimHead> {
         loop {
-            let waiting = std::mem::take(&mut *queue.lock().unwrap_or_else(PoisonError::into_inner));
+            let waiting = self.take();
             if !waiting.is_empty() {
                 return waiting;
             }
-            notify.notified().await;
+            self.0.1.notified().await;
         }
     }
 }
@@ -320,18 +326,24 @@ impl Client {
         let mut continued = !expects;
         let go_on = Instant::now() + EXPECT_WAIT;
         loop {
-            let waiting = tokio::select! {
+            let (reply, waiting) = tokio::select! {
                 biased;
-                reply = &mut call => return Some(reply),
-                waiting = next_interim(interim) => waiting,
+                // Interim answers that came with the final one are still to go before it.
+                reply = &mut call => (Some(reply), interim.map_or_else(Vec::new, Interim::take)),
+                waiting = next_interim(interim) => (None, waiting),
                 () = input.gone() => return None,
-                () = tokio::time::sleep_until(go_on), if !continued => vec![(StatusCode::CONTINUE, HeaderMap::new())],
+                () = tokio::time::sleep_until(go_on), if !continued => {
+                    (None, vec![(StatusCode::CONTINUE, HeaderMap::new())])
+                }
             };
             for (status, headers) in waiting {
                 if status == StatusCode::CONTINUE && std::mem::replace(&mut continued, true) && expects {
                     continue;
                 }
                 write::head(&mut self.out, status, None, &headers, write::Framing::None, None);
+            }
+            if reply.is_some() {
+                return reply;
             }
             self.flush().await?;
         }
@@ -429,7 +441,7 @@ impl Client {
     }
 }
 
-async fn next_interim(interim: Option<&Interim>) -> Vec<(StatusCode, HeaderMap)> {
+async fn next_interim(interim: Option<&Interim>) -> Vec<InterimHead> {
     match interim {
         Some(interim) => interim.next().await,
         None => pending().await,
