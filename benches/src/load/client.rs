@@ -9,6 +9,7 @@ use memchr::memmem;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 
+use super::imitation;
 use super::link::{Got, Link};
 use super::stats::Tally;
 
@@ -23,6 +24,8 @@ pub(crate) enum Goal {
     Tunnel,
     /// As many bytes as come.
     Bulk,
+    /// An open tunnel with an [imitation](imitation) in it, then a new connection; that whole is an operation.
+    Imitate,
     /// One request, and then nothing.
     Idle,
     /// Events that carry the time at which they were sent.
@@ -64,6 +67,8 @@ enum Step {
     Handshake,
     Request,
     Stream,
+    /// So many bytes of the origin's are still to come, in the first or second of its messages.
+    Imitate(usize, bool),
 }
 
 /// One client connection.
@@ -117,6 +122,20 @@ impl Client {
             Step::Handshake if self.link.is_handshaking() => Ok(After::Read),
             Step::Handshake => self.ask(plan),
             Step::Request => self.answered(plan, bytes, tally),
+            Step::Imitate(left, last) => {
+                let left = left.checked_sub(length).context("there is more than the origin sent")?;
+                self.step = Step::Imitate(left, last);
+                if left > 0 {
+                    return Ok(After::Read);
+                }
+                if last {
+                    tally.operation(self.began.elapsed());
+                    return Ok(After::Again);
+                }
+                ensure!(self.link.write(&[0; imitation::REQUEST])?, "the proxy does not take bytes");
+                self.step = Step::Imitate(imitation::ANSWER, true);
+                Ok(After::Read)
+            }
             Step::Dial | Step::Stream => {
                 events(bytes, epoch, tally);
                 Ok(After::Read)
@@ -159,7 +178,11 @@ impl Client {
     /// Sends a request.
     fn ask(&mut self, plan: &Plan) -> anyhow::Result<After> {
         ensure!(self.link.write(&plan.request)?, "the proxy does not take a request");
-        self.step = if plan.goal == Goal::Bulk { Step::Stream } else { Step::Request };
+        self.step = match plan.goal {
+            Goal::Bulk => Step::Stream,
+            Goal::Imitate => Step::Imitate(imitation::FLIGHT, false),
+            _ => Step::Request,
+        };
         Ok(After::Read)
     }
 

@@ -16,6 +16,7 @@
 mod client;
 mod engine;
 mod floor;
+mod imitation;
 mod link;
 mod origin;
 mod peer;
@@ -121,7 +122,7 @@ fn run(bench: &Bench) -> anyhow::Result<()> {
     let machine = system::machine();
     system::raise_file_limit()?;
     system::pin(system::LOAD_CPU)?;
-    let dir = TempDir::with_prefix("exeat-load-")?;
+    let dir = folder()?;
     // Squid reaches its files from an account of its own.
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755))?;
     let authorities = Authorities { proxy: TestCa::new(), origin: TestCa::new() };
@@ -147,6 +148,12 @@ fn run(bench: &Bench) -> anyhow::Result<()> {
         std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// A folder for logs and state, in memory if there is such a place, so that nobody waits for a disk.
+fn folder() -> io::Result<TempDir> {
+    let prefix = "exeat-load-";
+    TempDir::with_prefix_in(prefix, "/dev/shm").or_else(|_| TempDir::with_prefix(prefix))
 }
 
 fn chosen(names: &[String]) -> anyhow::Result<Vec<Scenario>> {

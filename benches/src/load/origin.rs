@@ -10,12 +10,16 @@ use memchr::memmem;
 use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 use rustls::ServerConfig;
 
+use super::imitation;
 use super::link::{Got, Link};
 
 /// How much is put into a bulk connection at once.
 const BULK_PIECE: usize = 512 * 1024;
 /// The body of an ordinary answer.
 pub(crate) const BODY: usize = 1024;
+
+static FLIGHT: [u8; imitation::FLIGHT] = [0; imitation::FLIGHT];
+static ANSWER: [u8; imitation::ANSWER] = [0; imitation::ANSWER];
 
 /// What an origin does with what it gets.
 #[derive(Clone, Debug)]
@@ -24,6 +28,8 @@ pub(crate) enum Behaviour {
     Answer,
     /// Answers the first request with bytes without end.
     Bulk(Arc<OwnedFd>),
+    /// Plays the server of an [imitation](imitation) that opens with so many bytes.
+    Imitate(usize),
     /// Answers the first request with events that carry the time at which they were sent.
     Events,
 }
@@ -63,6 +69,7 @@ impl Service {
             link: Link::accepted(socket, tls)?,
             service: self.clone(),
             head: Vec::new(),
+            taken: 0,
             stage: Stage::Requests,
         })
     }
@@ -101,6 +108,8 @@ pub(crate) struct Origin {
     service: Service,
     /// The beginning of a request whose end has not arrived.
     head: Vec<u8>,
+    /// How many bytes came, where bytes are all that counts.
+    taken: usize,
     stage: Stage,
 }
 
@@ -116,6 +125,16 @@ impl Origin {
             Got::End => return Ok(After::Close),
         };
         if self.stage != Stage::Requests {
+            return Ok(After::Read);
+        }
+        if let Behaviour::Imitate(hello) = self.service.behaviour {
+            let before = self.taken;
+            self.taken += length;
+            for (end, message) in [(hello, &FLIGHT[..]), (hello + imitation::REQUEST, &ANSWER[..])] {
+                if (before + 1..=self.taken).contains(&end) {
+                    sent(self.link.write(message)?)?;
+                }
+            }
             return Ok(After::Read);
         }
         self.head.extend_from_slice(scratch.get(..length).unwrap_or_default());
@@ -134,6 +153,7 @@ impl Origin {
                     self.stage = Stage::Bulk;
                     return Ok(After::Write);
                 }
+                Behaviour::Imitate(_) => return Ok(After::Read),
                 Behaviour::Events => {
                     let head =
                         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";

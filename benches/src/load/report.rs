@@ -51,7 +51,7 @@ impl Report<'_> {
                 _ = write!(text, " {value} |");
             }
             let ratio = self.figure(scenario.name, peer, scenario.headline).zip(own).map(|(peer, own)| own / peer);
-            _ = writeln!(text, " {} |", ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}")));
+            _ = writeln!(text, " {} |", ratio.map_or_else(|| "–".to_owned(), digits));
         }
         text
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use exeat_tests::certs::{client_config, unchecked_client_config};
+use exeat_tests::certs::{client_config, client_hello, unchecked_client_config};
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls_pki_types::ServerName;
@@ -114,6 +114,7 @@ impl Field<'_> {
         let behaviour = match scenario.run {
             Run::Load(Goal::Bulk, _) => Behaviour::bulk()?,
             Run::Load(Goal::Events, _) => Behaviour::Events,
+            Run::Load(Goal::Imitate, _) => Behaviour::Imitate(client_hello(HOST).len()),
             _ => Behaviour::Answer,
         };
         let tls = scenario.tls.then(|| self.authorities.origin.leaf(&[HOST, "127.0.0.1"]).server_config(&["http/1.1"]));
@@ -280,7 +281,8 @@ fn plan(scenario: &Scenario, peer: Peer, to: SocketAddr, origin: SocketAddr) -> 
         Run::Start => Goal::OneRequest,
     };
     let tls = scenario.tls.then(|| (Arc::new(quick_config()), name));
-    Ok(Plan { to, connect, tls, request: request.into_bytes().into(), goal })
+    let request = if goal == Goal::Imitate { client_hello(HOST) } else { request.into_bytes() };
+    Ok(Plan { to, connect, tls, request: request.into(), goal })
 }
 
 /// TLS that does only what the other side needs: no verification, as the client is not what is measured, and a full

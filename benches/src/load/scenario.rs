@@ -130,7 +130,7 @@ pub(crate) const ALL: [Scenario; 15] = [
         about: "8 streams with 1,000 events a second together; the time is from origin to client",
         run: Run::Load(Goal::Events, 8),
         headline: Figure::P50,
-        bounds: &[Bound::Peer(1.5, Peer::Direct)],
+        bounds: &[Bound::Peer(1.25, Peer::Relay)],
         ..BASE
     },
     Scenario {
@@ -143,10 +143,9 @@ pub(crate) const ALL: [Scenario; 15] = [
     },
     Scenario {
         name: "connect_tls",
-        about: "CONNECT, TLS with the origin and one request on a new connection, 64 at once",
+        about: "CONNECT, a TLS handshake with the origin and one request on a new connection, 64 at once",
         job: Job::Tunnel,
-        tls: true,
-        run: Run::Load(Goal::OneRequest, 64),
+        run: Run::Load(Goal::Imitate, 64),
         bounds: &[Bound::Peer(1.15, Peer::Relay)],
         ..BASE
     },

@@ -21,12 +21,19 @@ pub(crate) fn pin(cpu: usize) -> anyhow::Result<()> {
     sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}; the bench needs two CPUs"))
 }
 
-/// Allows as many open files as the hard limit, for this process and those it starts; gives the limit.
-pub(crate) fn raise_file_limit() -> anyhow::Result<u64> {
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
-        .context("cannot raise the limit of open files")?;
-    Ok(limit.maximum.unwrap_or(u64::MAX))
+/// How many files 5,000 tunnels may need open: two sockets and two pipes each.
+const OPEN_FILES: u64 = 65_536;
+
+/// Allows this process and those it starts to open many files; where that is not permitted, as many as it is.
+pub(crate) fn raise_file_limit() -> anyhow::Result<()> {
+    let many = Rlimit { current: Some(OPEN_FILES), maximum: Some(OPEN_FILES) };
+    let hard = getrlimit(Resource::Nofile).maximum;
+    if hard.is_none_or(|hard| hard >= OPEN_FILES) || setrlimit(Resource::Nofile, many).is_err() {
+        let current = Some(hard.map_or(OPEN_FILES, |hard| hard.min(OPEN_FILES)));
+        setrlimit(Resource::Nofile, Rlimit { current, maximum: hard })
+            .context("cannot raise the limit of open files")?;
+    }
+    Ok(())
 }
 
 /// A free loopback port below the range that outgoing connections take theirs from, so that it stays free.
