@@ -18,7 +18,7 @@ use super::engine::Engine;
 use super::origin::{Behaviour, Service};
 use super::peer::{Authorities, HOST, Job, Launch, Peer, Process, Task};
 use super::scenario::{Figure, Run, Scenario};
-use super::system::{free_port, own_cpu};
+use super::system::{Tree, free_port};
 
 /// How long a peer is busy before it is measured.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -201,13 +201,12 @@ impl Stand {
     ) -> anyhow::Result<Vec<(Figure, f64)>> {
         engine.run(&self.plan, connections, WARM_UP)?;
         let tree = self.process.as_ref().map(Process::tree).transpose()?;
-        let cpu = || anyhow::Ok((tree.as_ref().map(super::system::Tree::cpu).transpose()?.unwrap_or(0.0), own_cpu()?));
-        let (peer_before, own_before) = cpu()?;
+        let cpu = || tree.as_ref().map_or(Ok(0.0), Tree::cpu);
+        let before = cpu()?;
         let began = Instant::now();
         let tally = engine.run(&self.plan, connections, time)?;
         let seconds = began.elapsed().as_secs_f64();
-        let (peer_after, own_after) = cpu()?;
-        let (used, own) = (peer_after - peer_before, own_after - own_before);
+        let used = cpu()? - before;
         let mut figures = Vec::new();
         if goal == Goal::Bulk {
             let gigabytes = tally.bytes as f64 / 1e9;
@@ -225,7 +224,7 @@ impl Stand {
             figures.push((Figure::Rss, tree.rss()? as f64 / f64::from(1 << 20)));
             figures.push((Figure::Busy, used / seconds * 100.0));
         }
-        figures.push((Figure::LoadBusy, own / seconds * 100.0));
+        figures.push((Figure::LoadBusy, (1.0 - engine.idle().as_secs_f64() / seconds) * 100.0));
         if scenario.rules > 1 {
             figures.push((Figure::Start, self.started.as_secs_f64() * 1e3));
         }

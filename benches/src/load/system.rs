@@ -21,19 +21,10 @@ pub(crate) fn pin(cpu: usize) -> anyhow::Result<()> {
     sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}; the bench needs two CPUs"))
 }
 
-/// How many files 5,000 tunnels may need open: two sockets and two pipes each.
-const OPEN_FILES: u64 = 65_536;
-
-/// Allows this process and those it starts to open many files; where that is not permitted, as many as it is.
+/// Allows this process and those it starts to open as many files as the hard limit says.
 pub(crate) fn raise_file_limit() -> anyhow::Result<()> {
-    let many = Rlimit { current: Some(OPEN_FILES), maximum: Some(OPEN_FILES) };
-    let hard = getrlimit(Resource::Nofile).maximum;
-    if hard.is_none_or(|hard| hard >= OPEN_FILES) || setrlimit(Resource::Nofile, many).is_err() {
-        let current = Some(hard.map_or(OPEN_FILES, |hard| hard.min(OPEN_FILES)));
-        setrlimit(Resource::Nofile, Rlimit { current, maximum: hard })
-            .context("cannot raise the limit of open files")?;
-    }
-    Ok(())
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).context("cannot raise the limit of open files")
 }
 
 /// A free loopback port below the range that outgoing connections take theirs from, so that it stays free.
@@ -79,11 +70,6 @@ impl Tree {
     pub(crate) fn rss(&self) -> anyhow::Result<u64> {
         self.0.iter().map(|&pid| rss(pid)).sum()
     }
-}
-
-/// The CPU time of this process so far, in seconds.
-pub(crate) fn own_cpu() -> anyhow::Result<f64> {
-    Ok(stat(rustix::process::getpid().as_raw_nonzero().get())?.cpu)
 }
 
 struct Stat {
