@@ -9,7 +9,7 @@
 //! | `*.example.com` | the domain itself and every subdomain |
 //! | `https://example.com/api/` | scheme, host, port (the scheme's default if none is written) and path prefix |
 //!
-//! Hosts are read by [`Host::parse`] and paths by [`crate::path`], as those of requests are. A path may hold escapes
+//! Hosts are read by [`Host::parse`] and paths into the literal reading, as those of requests are. A path may hold escapes
 //! (`/projects/acme%2Fapp/`), but nothing that makes servers disagree about where it leads: dot segments,
 //! `;parameters`, empty segments and the like are errors.
 

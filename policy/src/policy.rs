@@ -213,3 +213,6 @@ impl Policy {
         (first != NONE).then_some(first)
     }
 }
+
+#[cfg(test)]
+mod tests;

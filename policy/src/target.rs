@@ -154,6 +154,7 @@ impl Target {
     }
 
     fn new(scheme: Scheme, authority: Authority, raw: &str, query: Option<&str>) -> Result<Self, TargetError> {
+        let raw = if raw.is_empty() { "/" } else { raw };
         let path = path::normalise(raw);
         let readings = Readings::of(raw, &path).map_err(|path::TooManyReadings| TargetError::TooManyReadings)?;
         let path_length = path.len();

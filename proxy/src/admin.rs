@@ -66,7 +66,11 @@ fn answer(gate: &Gate, request: &Request<Incoming>, loopback: bool) -> Response<
         }
         "/livez" => respond(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ok\n")),
         "/readyz" => readiness(gate),
-        _ => problem(Reason::NotFound),
+        _ => {
+            let mut problem = Problem::new(Reason::NotFound);
+            problem.detail = "this listener serves /metrics, /livez and /readyz".to_owned();
+            answer_with(problem)
+        }
     }
 }
 
@@ -94,7 +98,11 @@ fn names_loopback(host: &HeaderValue) -> bool {
 }
 
 fn problem(reason: Reason) -> Response<Full<Bytes>> {
-    Problem::new(reason).into_response().map(|body| match body {
+    answer_with(Problem::new(reason))
+}
+
+fn answer_with(problem: Problem<'_>) -> Response<Full<Bytes>> {
+    problem.into_response().map(|body| match body {
         crate::listener::http1::ResponseBody::Full(bytes) => Full::new(bytes),
         _ => Full::default(),
     })

@@ -121,7 +121,8 @@ impl Audit {
     pub(crate) fn record(&self, record: &Record<'_>) {
         self.metrics.count_decision(record.entry, record.reason);
         let rule = record.rule.map(|rule| Place(rule.rule));
-        let injected = (!record.injected.is_empty()).then_some(record.injected);
+        let injected: Vec<&str> = record.injected.iter().map(HeaderName::as_str).collect();
+        let injected = (!injected.is_empty()).then(|| injected.join(", "));
         let detail = (!record.detail.is_empty()).then_some(record.detail);
         tracing::info!(
             target: "exeat::decision",
@@ -132,7 +133,7 @@ impl Audit {
             url = %record.target,
             rule = rule.as_ref().map(tracing::field::display),
             server = record.server,
-            injected = injected.map(tracing::field::debug),
+            injected,
             client = %record.client,
             generation = record.generation,
             detail,

@@ -3,6 +3,7 @@
 //! The table of address classes is data of the policy crate; here it meets the gateway's config and its own listeners.
 //! A [`CheckedAddr`] is made by [`Guard::check`] alone, and nothing else can be dialled.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use exeat_policy::Reason;
@@ -75,15 +76,21 @@ impl Guard {
     }
 
     /// Whether `ip:port` reaches one of the gateway's own listeners. A listener on a wildcard address is reached
-    /// through every address of this machine, and an address is one of them if a socket can be bound to it.
+    /// through every address of this machine, and an address is none of them if no socket can be bound to it. Where
+    /// the system does not say, for want of descriptors for example, it counts as one.
     fn is_own_listener(&self, ip: IpAddr, port: u16) -> bool {
         let ip = ip.to_canonical();
         self.own.iter().any(|own| {
             own.port() == port
-                && (own.ip().to_canonical() == ip
-                    || ip.is_unspecified()
-                    || (own.ip().is_unspecified() && UdpSocket::bind((ip, 0)).is_ok()))
+                && (own.ip().to_canonical() == ip || ip.is_unspecified() || (own.ip().is_unspecified() && is_local(ip)))
         })
+    }
+}
+
+fn is_local(ip: IpAddr) -> bool {
+    match UdpSocket::bind((ip, 0)) {
+        Ok(_) => true,
+        Err(error) => error.kind() != io::ErrorKind::AddrNotAvailable,
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use exeat_policy::diag::{Code, Diagnostic, Source, Span, has_errors};
 use exeat_policy::doc::{Format, MAX_BYTES};
-use exeat_policy::manifest::{Manifest, Transport};
+use exeat_policy::manifest::{ActsAs, ElicitationPolicy, Manifest, ProtocolMode, Server, Transport};
 use exeat_policy::pattern::{Pattern, Prefix};
 use exeat_policy::policy::{DefaultVerdict, Layer};
 use exeat_policy::target::Target;
@@ -46,6 +46,8 @@ pub(crate) struct Loaded {
     pub(crate) injections: Vec<Injection>,
     /// The names of the manifests' files, outermost first.
     pub(crate) files: Vec<Arc<str>>,
+    /// Whether the policy is that of the built-in example, for want of any other.
+    pub(crate) is_example: bool,
     /// What deserves a look.
     pub(crate) warnings: Vec<Diagnostic>,
 }
@@ -86,7 +88,8 @@ pub(crate) fn load(inputs: &Inputs) -> Result<Loaded, LoadError> {
     for path in paths {
         sources.push((read_source(path)?, Format::of(&path.to_string_lossy())));
     }
-    if sources.is_empty() {
+    let is_example = sources.is_empty();
+    if is_example {
         sources.push((Source::new(EXAMPLE_NAME, EXAMPLE), Format::Toml));
     }
     let manifests: Vec<Option<Manifest>> = sources
@@ -110,7 +113,13 @@ pub(crate) fn load(inputs: &Inputs) -> Result<Loaded, LoadError> {
         problems.extend(manifests.last().map(unrestricted));
     }
     let files = sources.iter().map(|(source, _)| Arc::clone(source.name())).collect();
-    Ok(Loaded { config, policy, injections, files, warnings: problems })
+    Ok(Loaded { config, policy, injections, files, is_example, warnings: problems })
+}
+
+/// Loads the config alone.
+pub(crate) fn config(inputs: &Inputs) -> Result<Config, LoadError> {
+    let mut problems = Vec::new();
+    load_config(inputs, &mut problems)?.ok_or(LoadError::Invalid(problems))
 }
 
 fn load_config(inputs: &Inputs, problems: &mut Vec<Diagnostic>) -> Result<Option<Config>, LoadError> {
@@ -192,6 +201,7 @@ fn injections(
     for manifest in manifests {
         for server in &manifest.servers {
             let source = &manifest.source;
+            problems.extend(not_enforced(manifest, server));
             let (url, written, fields) = match &server.transport {
                 Transport::Stdio { .. } => continue,
                 Transport::Http { url, headers } => {
@@ -219,7 +229,7 @@ fn injections(
             check_covered(policy, &prefix, source, span, problems);
             let name = server.name.value.as_str();
             injections.retain(|injection| *injection.server != *name);
-            injections.push(injection(name, prefix, fields, config));
+            injections.push(as_whom(server, injection(name, prefix, fields, config)));
         }
     }
     for inject in &config.inject {
@@ -228,6 +238,16 @@ fn injections(
         injections.push(injection(&inject.url.value, prefix, inject.headers.clone(), config));
     }
     injections
+}
+
+/// Fits an injection to `actsAs`: a server that acts as nobody gets literal fields only.
+fn as_whom(server: &Server, mut injection: Injection) -> Injection {
+    match server.acts_as.as_ref().map(|acts_as| acts_as.value) {
+        Some(ActsAs::None) => injection.fields.retain(|(_, value)| value.placeholder().is_none()),
+        Some(ActsAs::User) => injection.user = true,
+        Some(ActsAs::Service) | None => {}
+    }
+    injection
 }
 
 fn injection(
@@ -241,7 +261,7 @@ fn injection(
         Some(ip) => loopback(ip),
         None => config.dns.hosts.get(prefix.host().as_str()).is_some_and(|ips| ips.iter().copied().all(loopback)),
     };
-    Injection { server: server.into(), prefix, fields, plain_http }
+    Injection { server: server.into(), prefix, fields, user: false, plain_http }
 }
 
 /// The prefix that a server's URL stands for; its query plays no part.
@@ -279,6 +299,25 @@ fn check_covered(policy: &Policy, prefix: &Prefix, source: &Arc<Source>, span: S
         ),
     };
     problems.push(Diagnostic::new(Code::ServerNotPermitted, source, span, message, help));
+}
+
+/// Warns of a server's MCP policy, which nothing holds it to yet.
+fn not_enforced(manifest: &Manifest, server: &Server) -> Option<Diagnostic> {
+    let mut keys = Vec::new();
+    if server.protocol_mode != ProtocolMode::Auto {
+        keys.push("protocol_mode");
+    }
+    if server.elicitation_policy != ElicitationPolicy::Url {
+        keys.push("elicitation_policy");
+    }
+    if !server.tool_discovery {
+        keys.push("tool_discovery");
+    }
+    (!keys.is_empty()).then(|| {
+        let message = format!("this version does not enforce {} of {:?}", keys.join(", "), server.name.value);
+        let help = "count on the server's URL being judged and its credential being put on, and on nothing else";
+        Diagnostic::new(Code::NotEnforced, &manifest.source, server.span, message, help)
+    })
 }
 
 fn unrestricted(manifest: &Manifest) -> Diagnostic {

@@ -128,8 +128,8 @@ pub struct Summary {
     pub intercepts: bool,
     /// What deserves a look in the files.
     pub warnings: Vec<Diagnostic>,
-    /// Servers whose requests will be refused, and why.
-    pub unbound: Vec<String>,
+    /// What is in force and deserves a look: servers whose requests will be refused, open listeners.
+    pub cautions: Vec<String>,
 }
 
 impl Gateway {
@@ -158,7 +158,8 @@ impl Gateway {
         let metrics = Metrics::new()?;
         let summary = summarise(&loaded, proxy_address, admin_address, &ca);
         let snapshot = snapshot(1, loaded, &own)?;
-        let unbound = announce(&snapshot, &metrics);
+        let mut cautions = announce(&snapshot, &metrics);
+        cautions.extend(exposed(proxy_address, admin_address));
         let (trigger, drain) = drain::pair();
         let limits = snapshot.config.limits.clone();
         let gate = Arc::new(Gate {
@@ -180,7 +181,7 @@ impl Gateway {
             own,
             connections: Arc::new(Semaphore::new(limits.connections)),
             connection_limit: limits.connections,
-            summary: Summary { unbound, ..summary },
+            summary: Summary { cautions, ..summary },
             reloading: Mutex::new(()),
         })
     }
@@ -339,8 +340,25 @@ fn summarise(loaded: &Loaded, proxy: SocketAddr, admin: Option<SocketAddr>, ca: 
         digest: loaded.policy.digest().to_owned(),
         intercepts: loaded.config.intercept.enabled,
         warnings: loaded.warnings.clone(),
-        unbound: Vec::new(),
+        cautions: Vec::new(),
     }
+}
+
+/// What others can do who reach the listeners, where they are not on loopback.
+fn exposed(proxy: SocketAddr, admin: Option<SocketAddr>) -> Vec<String> {
+    let mut cautions = Vec::new();
+    if !proxy.ip().is_loopback() {
+        cautions.push(format!("whoever reaches {proxy} may use this policy and its credentials"));
+    }
+    cautions.extend(
+        admin
+            .filter(|admin| !admin.ip().is_loopback())
+            .map(|admin| format!("whoever reaches {admin} may read the metrics and the state of the gateway")),
+    );
+    for caution in &cautions {
+        tracing::warn!("{caution}");
+    }
+    cautions
 }
 
 async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, StartError> {

@@ -69,6 +69,7 @@ codes! {
     InjectUrl = "E0306", "a url to inject for that is not a URL prefix";
 
     ServerNotPermitted = "W0301", "a server or injected prefix whose URL no rule permits";
+    NotEnforced = "W0303", "a server's MCP policy, which this version does not enforce";
     Unrestricted = "W0302", "manifests that restrict nothing under a gateway that allows by default";
     IgnoredKey = "W0101", "a key that means nothing for this kind of server";
     CredentialInUrl = "W0102", "a query parameter of a url that looks like a credential";

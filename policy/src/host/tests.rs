@@ -10,9 +10,16 @@ fn parsed(text: &str) -> String {
 
 #[test]
 fn every_spelling_of_a_name_is_one_host() {
-    for text in
-        ["example.com", "EXAMPLE.com", "example.com.", "ex%61mple.com", "%45xample.com", "example。com", "ｅxample.com"]
-    {
+    let spellings = [
+        "example.com",
+        "EXAMPLE.com",
+        "example.com.",
+        "ex%61mple.com",
+        "%45xample.com",
+        "example。com",
+        "ｅxample.com",
+    ];
+    for text in spellings {
         assert_eq!(parsed(text), "example.com", "{text}");
     }
     assert_eq!(parsed("exa\u{ad}mple.com"), "example.com");

@@ -3,6 +3,8 @@
 //! Each step returns the path it makes, or nothing where it changes nothing. They work on bytes: what is decoded need
 //! not be UTF-8.
 
+use memchr::{memchr, memchr3, memmem};
+
 /// A step some server takes.
 pub(super) type Step = fn(&[u8]) -> Option<Vec<u8>>;
 
@@ -46,6 +48,7 @@ fn hex(digit: u8) -> Option<u8> {
 
 /// Decodes every `%XX` once.
 pub(super) fn decode(path: &[u8]) -> Option<Vec<u8>> {
+    memchr(b'%', path)?;
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path;
     while let Some((first, behind)) = rest.split_first() {
@@ -65,6 +68,7 @@ pub(super) fn decode(path: &[u8]) -> Option<Vec<u8>> {
 
 /// Drops `;parameters` from every segment, as servlet containers do.
 fn drop_parameters(path: &[u8]) -> Option<Vec<u8>> {
+    memchr(b';', path)?;
     let mut dropping = false;
     let kept = path.iter().copied().filter(|byte| {
         match byte {
@@ -74,19 +78,20 @@ fn drop_parameters(path: &[u8]) -> Option<Vec<u8>> {
         }
         !dropping
     });
-    let out: Vec<u8> = kept.collect();
-    (out.len() != path.len()).then_some(out)
+    Some(kept.collect())
 }
 
 /// Turns runs of `/` into one.
 fn merge_slashes(path: &[u8]) -> Option<Vec<u8>> {
+    memmem::find(path, b"//")?;
     let mut out = path.to_vec();
     out.dedup_by(|next, previous| *next == b'/' && *previous == b'/');
-    (out.len() != path.len()).then_some(out)
+    Some(out)
 }
 
 /// Removes `.` and `..` segments (RFC 3986, section 5.2.4).
 fn resolve_dots(path: &[u8]) -> Option<Vec<u8>> {
+    memmem::find(path, b"/.")?;
     let relative = path.strip_prefix(b"/").unwrap_or(path);
     if !relative.split(|byte| *byte == b'/').any(|segment| matches!(segment, b"." | b"..")) {
         return None;
@@ -112,12 +117,13 @@ fn resolve_dots(path: &[u8]) -> Option<Vec<u8>> {
 
 /// Turns `\` into `/`, as servers on Windows do with one that was escaped.
 fn turn_backslashes(path: &[u8]) -> Option<Vec<u8>> {
-    path.contains(&b'\\').then(|| path.iter().map(|byte| if *byte == b'\\' { b'/' } else { *byte }).collect())
+    memchr(b'\\', path).map(|_| path.iter().map(|byte| if *byte == b'\\' { b'/' } else { *byte }).collect())
 }
 
 /// Decodes to ASCII what lax decoders do: `%uXXXX`, UTF-8 in more bytes than needed (RFC 3629, section 3, forbids
 /// it), and full-width forms, which best-fit tables and compatibility normalisation fold.
 fn decode_laxly(path: &[u8]) -> Option<Vec<u8>> {
+    path.iter().find(|byte| matches!(byte, b'%' | 0xc0..))?;
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path;
     while let Some((first, behind)) = rest.split_first() {
@@ -166,7 +172,7 @@ fn ascii(code: u32) -> Option<u8> {
 /// Ends the path where C strings end, and where the next server in a chain that decodes would see a query or a
 /// fragment begin.
 fn cut(path: &[u8]) -> Option<Vec<u8>> {
-    let end = path.iter().position(|byte| matches!(byte, 0 | b'?' | b'#'))?;
+    let end = memchr3(0, b'?', b'#', path)?;
     path.get(..end).map(<[u8]>::to_vec)
 }
 

@@ -35,6 +35,7 @@ fn the_path_sent_is_that_of_the_url_standard() {
         ("/%zz%", "/%zz%"),
         ("/a;b", "/a;b"),
         ("/...", "/..."),
+        ("/c:/../x", "/x"),
         ("/.well-known/x", "/.well-known/x"),
     ];
     for (raw, sent) in cases {
@@ -135,8 +136,8 @@ fn borders_are_slashes_and_ends() {
 fn tricky() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "a", "v1", "/", "/", "\\", ".", "..", "%2e", "%2E.", "%2f", "%5c", ";", ";x=1", "%3b", "%25", "%", "%zz", "32",
-        "65", "%c0%ae", "%00", "%20", " ", "ü", "\"", "//", "/./", "/../", "%252e", "%252f", "%u002e", "|", "^", "~",
-        "%7e", "@", ":", "*", "+", "．",
+        "65", "%c0%ae", "%00", "%20", " ", "ü", "\"", "//", "/./", "/../", "%252e", "%252f", "%u002e", "||", "^", "~",
+        "%7e", "@", "::", "*", "+", "．",
     ]);
     prop::collection::vec(piece, 0..10).prop_map(|pieces| format!("/{}", pieces.concat()))
 }
@@ -170,6 +171,7 @@ fn servers_reading(sent: &str) -> Vec<u8> {
     reading
 }
 
+// No segment looks like a drive letter: the url crate keeps one in front of `..`, as the standard does for files only.
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

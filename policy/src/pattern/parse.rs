@@ -23,7 +23,10 @@ pub(super) fn parse(text: &str) -> Result<Pattern, PatternError> {
         return origin::parse(scheme, rest);
     }
     if let Some(rest) = text.strip_prefix("//") {
-        return Err(PatternError::new("expected a scheme in front of `//`", format!("write `https://{rest}`")));
+        return Err(PatternError::new(
+            "expected a scheme in front of `//`, found none",
+            format!("write `https://{rest}`"),
+        ));
     }
     if text.bytes().all(|byte| matches!(byte, b'*' | b'.')) && text.contains('*') {
         return Err(PatternError::new(
@@ -41,22 +44,21 @@ pub(super) fn parse(text: &str) -> Result<Pattern, PatternError> {
 
 /// What stands behind `*.`.
 fn wildcard(domain: &str) -> Result<Pattern, PatternError> {
+    if let Some(address) = host(domain).ok().filter(|host| host.ip().is_some()) {
+        return Err(PatternError::new(
+            format!("expected a domain behind `*.`, found the address `{address}`"),
+            format!("addresses have no subdomains; write `{address}`"),
+        ));
+    }
     let name = domain.split(['/', ':', '?', '#']).next().unwrap_or_default();
-    if name.len() < domain.len() && domain.parse::<Ipv6Addr>().is_err() {
+    if name.len() < domain.len() {
         return Err(PatternError::new(
             format!("expected a domain behind `*.`, found `{domain}`"),
             format!("a wildcard covers every scheme, port and path; write `*.{name}`"),
         ));
     }
     reject_common_mistakes(domain)?;
-    let host = host(domain)?;
-    if host.ip().is_some() {
-        return Err(PatternError::new(
-            format!("expected a domain behind `*.`, found the address `{host}`"),
-            format!("addresses have no subdomains; write `{host}`"),
-        ));
-    }
-    Ok(Pattern::Domain(host))
+    host(domain).map(Pattern::Domain)
 }
 
 /// Reads a host of a rule. Requests may spell an address in any way; a rule may not, since `010.0.0.1` reads as

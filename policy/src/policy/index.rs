@@ -116,8 +116,8 @@ pub(super) enum Extent {
 pub(super) struct Found {
     /// The entry of the host itself.
     pub(super) own: u32,
-    /// The nearest entry, itself included, with wildcard rules.
-    wildcards: u32,
+    /// The nearest entry above it, from which on wildcard rules count.
+    above: u32,
     /// The entries of embedded addresses.
     views: [u32; VIEWS],
 }
@@ -132,7 +132,7 @@ impl Found {
 impl Index {
     /// The entries that concern a host.
     pub(super) fn find(&self, host: &Host) -> Found {
-        let mut found = Found { own: NONE, wildcards: NONE, views: [NONE; VIEWS] };
+        let mut found = Found { own: NONE, above: NONE, views: [NONE; VIEWS] };
         match host.ip() {
             None => self.find_name(host.as_str(), &mut found),
             Some(IpAddr::V4(_)) => found.own = self.entry_of(host.as_str()),
@@ -158,8 +158,10 @@ impl Index {
                 if let Some(known) = self.entries.get(entry as usize) {
                     if suffix.len() == name.len() {
                         found.own = entry;
+                        found.above = known.parent;
+                    } else {
+                        found.above = entry;
                     }
-                    found.wildcards = if known.wildcards { entry } else { known.parent };
                     return;
                 }
             }
@@ -233,8 +235,8 @@ impl Index {
 
     /// Every rule that names the host whatever the path, without those for embedded addresses.
     fn host_rules(&self, found: &Found) -> impl Iterator<Item = &HostRule> {
-        let own = self.rules_of(found.own).iter().filter(|rule| !rule.wildcard);
-        let ancestors = std::iter::successors(Some(found.wildcards), |entry| {
+        let own = self.rules_of(found.own).iter();
+        let ancestors = std::iter::successors(Some(found.above), |entry| {
             self.entries.get(*entry as usize).map(|entry| entry.parent)
         });
         let ancestors = ancestors.take_while(|entry| *entry != NONE);
@@ -322,9 +324,9 @@ impl Index {
 
     /// What [`Index::find`] finds for the host of an entry.
     pub(super) fn found_of(&self, entry: u32) -> Found {
-        let mut found = Found { own: entry, wildcards: NONE, views: [NONE; VIEWS] };
+        let mut found = Found { own: entry, above: NONE, views: [NONE; VIEWS] };
         if let Some(known) = self.entries.get(entry as usize) {
-            found.wildcards = if known.wildcards { entry } else { known.parent };
+            found.above = known.parent;
         }
         if let Ok(ip) = self.name(entry).parse() {
             for (view, ip) in found.views.iter_mut().zip(embedded_ipv4(ip)) {

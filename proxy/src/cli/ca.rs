@@ -11,13 +11,17 @@ use clap::{Args, Subcommand};
 use ring::digest::{SHA256, digest};
 use rustls_pki_types::CertificateDer;
 
-use super::{Ended, StateArgs};
+use super::{Ended, FileArgs, StateArgs, show_load_error};
+use crate::config::Config;
 use crate::intercept::Ca;
+use crate::load;
 
 #[derive(Args, Debug)]
 pub(super) struct CaArgs {
     #[command(subcommand)]
     command: CaCommand,
+    #[command(flatten)]
+    files: FileArgs,
     #[command(flatten)]
     state: StateArgs,
 }
@@ -41,7 +45,10 @@ enum CaCommand {
 }
 
 pub(super) fn run(arguments: &CaArgs, out: &mut impl Write) -> anyhow::Result<Ended> {
-    let ca = Ca::open(&arguments.state.folder())?;
+    let ca = match load::config(&arguments.files.inputs()) {
+        Ok(config) => open_ca(&config, &arguments.state.folder())?,
+        Err(error) => return show_load_error(error),
+    };
     match &arguments.command {
         CaCommand::Show => {
             let fingerprint = digest(&SHA256, ca.cert());
@@ -53,6 +60,14 @@ pub(super) fn run(arguments: &CaArgs, out: &mut impl Write) -> anyhow::Result<En
         CaCommand::Bundle { output } => write_to(output.as_deref(), &bundle(ca.cert())?, out)?,
     }
     Ok(Ended::Clean)
+}
+
+/// The CA that a gateway with this config and state folder signs with.
+pub(super) fn open_ca(config: &Config, folder: &Path) -> anyhow::Result<Ca> {
+    Ok(match &config.intercept.ca {
+        Some(files) => Ca::load(&files.cert, &files.key)?,
+        None => Ca::open(folder)?,
+    })
 }
 
 fn write_to(path: Option<&Path>, text: &str, out: &mut impl Write) -> anyhow::Result<()> {

@@ -59,6 +59,9 @@ pub(super) fn run(arguments: &CheckArgs, out: &mut impl Write) -> anyhow::Result
     if io::stderr().is_terminal() {
         show_diagnostics(&loaded.warnings)?;
     }
+    if loaded.is_example {
+        writeln!(io::stderr(), "exeat: no manifest is named (-m), so the built-in example is asked")?;
+    }
     let injections = std::mem::take(&mut loaded.injections);
     let guard = &loaded.config.guard;
     let judge = Judge {
@@ -122,10 +125,11 @@ impl Judge<'_> {
     }
 
     fn url<'s>(&'s self, input: &'s str, target: &Target) -> Line<'s> {
-        let Judged { leave, mut reason, rule, .. } = permit::request(&self.loaded.policy, &self.guard, target);
+        let Judged { leave, mut reason, rule, layer } = permit::request(&self.loaded.policy, &self.guard, target);
         let mut verdict = if leave.is_some() { Verdict::Allow } else { Verdict::Deny };
         let mut inject = Vec::new();
-        let mut note = target.had_userinfo().then(|| "userinfo ignored; the proxy refuses it".to_owned());
+        let userinfo = target.had_userinfo().then(|| "userinfo ignored; the proxy refuses it".to_owned());
+        let mut note = userinfo.or_else(|| lacking(rule, layer));
         if verdict == Verdict::Allow {
             let refused = self.address(target.authority()).err().map(|reason| (reason, None));
             let refused = refused.or_else(|| match self.injector.find(target, self.method) {
@@ -144,9 +148,10 @@ impl Judge<'_> {
 
     fn authority<'s>(&'s self, input: &'s str, authority: &Authority) -> Line<'s> {
         let concerned = self.injector.concerns(authority);
-        let Judged { leave, reason, rule, .. } = permit::tunnel(&self.loaded.policy, &self.guard, authority, concerned);
+        let Judged { leave, reason, rule, layer } =
+            permit::tunnel(&self.loaded.policy, &self.guard, authority, concerned);
         let (verdict, note) = match &leave {
-            None => (AuthorityVerdict::Deny, None),
+            None => (AuthorityVerdict::Deny, lacking(rule, layer)),
             Some(Passage::Inspect) => {
                 (AuthorityVerdict::Inspect, concerned.then(|| "credentials are put on".to_owned()))
             }
@@ -194,6 +199,11 @@ impl Judge<'_> {
         let rule = rule.map(RuleView::from);
         Line { input, method: self.method.as_str(), verdict, reason: reason.as_str(), rule, inject, note }
     }
+}
+
+/// Which layer lacks a rule, where one does.
+fn lacking(rule: Option<RuleRef<'_>>, layer: Option<&str>) -> Option<String> {
+    layer.filter(|_| rule.is_none()).map(|layer| format!("the layer {layer:?} has no rule for it"))
 }
 
 /// A verdict for people.

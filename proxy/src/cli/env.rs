@@ -1,6 +1,8 @@
 //! `exeat env`: the variables that point clients at the gateway.
 
+use std::fs;
 use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -8,8 +10,8 @@ use clap::{Args, ValueEnum};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
+use super::ca::open_ca;
 use super::{Ended, FileArgs, StateArgs, ca, show_load_error};
-use crate::intercept::Ca;
 use crate::load;
 
 #[derive(Args, Debug)]
@@ -44,13 +46,11 @@ enum Shell {
 }
 
 pub(super) fn run(arguments: &EnvArgs, out: &mut impl Write) -> anyhow::Result<Ended> {
-    let proxy = match &arguments.proxy {
-        Some(proxy) => proxy.clone(),
-        None => match load::load(&arguments.files.inputs()) {
-            Ok(loaded) => format!("http://{}", loaded.config.listen.proxy),
-            Err(error) => return show_load_error(error),
-        },
+    let config = match load::config(&arguments.files.inputs()) {
+        Ok(config) => config,
+        Err(error) => return show_load_error(error),
     };
+    let proxy = arguments.proxy.clone().unwrap_or_else(|| format!("http://{}", reachable(config.listen.proxy)));
     let folder = arguments.state.folder();
     let (cert, cert_path) = match &arguments.ca {
         Some(path) => {
@@ -59,16 +59,27 @@ pub(super) fn run(arguments: &EnvArgs, out: &mut impl Write) -> anyhow::Result<E
             (cert, path.clone())
         }
         None => {
-            let ca = Ca::open(&folder)?;
+            let ca = open_ca(&config, &folder)?;
             (ca.cert().clone(), ca.cert_path().to_owned())
         }
     };
-    let bundle = cert_path.with_file_name("bundle.pem");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let bundle = folder.join("bundle.pem");
     ca::write_whole(&bundle, &ca::bundle(&cert)?).with_context(|| format!("cannot write {}", bundle.display()))?;
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned();
     let variables = variables(&proxy, &absolute(bundle), &absolute(cert_path));
     out.write_all(arguments.shell.render(&variables).as_bytes())?;
     Ok(Ended::Clean)
+}
+
+/// The address by which clients on this machine reach a listener.
+pub(super) fn reachable(listener: SocketAddr) -> SocketAddr {
+    let ip = match listener.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listener.port())
 }
 
 /// Every variable that some client reads. Both cases of the proxy variables are read by some client alone; bundles

@@ -125,7 +125,7 @@ fn write_ready(path: &Path, summary: &Summary) -> io::Result<()> {
 /// Says in a few lines what is served.
 fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::Result<()> {
     let Style { bold, dim, yellow, reset, .. } = style;
-    let Summary { proxy, admin, ca, files, rules: (allowed, blocked), digest, intercepts, unbound, .. } = summary;
+    let Summary { proxy, admin, ca, files, rules: (allowed, blocked), digest, intercepts, cautions, .. } = summary;
     let files = files.iter().map(|file| &**file).collect::<Vec<_>>().join(", ");
     let digest = digest.get(..19).unwrap_or(digest);
     writeln!(out, "{bold}exeat{reset} {}", env!("CARGO_PKG_VERSION"))?;
@@ -137,11 +137,23 @@ fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::R
     writeln!(out, "  policy    {files}: {allowed} allowed, {blocked} blocked  {dim}{digest}…{reset}")?;
     let tls = if *intercepts { "intercepted where a rule needs it" } else { "never intercepted" };
     writeln!(out, "  TLS       {tls}; CA {}", ca.display())?;
-    writeln!(out, "  clients   eval \"$(exeat env --proxy http://{proxy} --ca {})\"", ca.display())?;
-    for problem in unbound {
-        writeln!(out, "  {yellow}warning{reset}   {problem}")?;
+    let (exeat, reachable) = (command_name(), super::env::reachable(*proxy));
+    writeln!(out, "  clients   eval \"$({exeat} env --proxy http://{reachable} --ca {})\"", ca.display())?;
+    for caution in cautions {
+        writeln!(out, "  {yellow}warning{reset}   {caution}")?;
     }
     out.flush()
+}
+
+/// How a shell calls this program: by name if that finds it, else by its path.
+fn command_name() -> String {
+    let Ok(own) = std::env::current_exe() else { return "exeat".to_owned() };
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&paths).map(|folder| folder.join("exeat")).find(|path| path.is_file());
+    match found.and_then(|path| path.canonicalize().ok()) {
+        Some(found) if found == own => "exeat".to_owned(),
+        _ => own.display().to_string(),
+    }
 }
 
 /// Logs to the standard error: text on a terminal, JSON lines otherwise. `EXEAT_LOG` sets the level.

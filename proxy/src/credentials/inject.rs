@@ -13,6 +13,7 @@ use exeat_policy::target::{Authority, Scheme, Target};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::source::{SourceError, Sources};
+use crate::listener::http1::are_alike;
 use crate::permit::Origin;
 
 /// The fields of one server or one injected prefix.
@@ -24,6 +25,8 @@ pub(crate) struct Injection {
     pub(crate) prefix: Prefix,
     /// The fields.
     pub(crate) fields: Vec<(HeaderName, HeaderValueSpec)>,
+    /// Whether its placeholders are a user's own, which this version cannot bind.
+    pub(crate) user: bool,
     /// Whether the fields may go over plain http: only to a loopback address.
     pub(crate) plain_http: bool,
 }
@@ -46,7 +49,10 @@ pub(crate) struct Injector {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct InjectError {
     pub(crate) reason: Reason,
+    /// What is wrong, fit for the client.
     pub(crate) detail: String,
+    /// What is wrong, for the log: it may name files.
+    pub(crate) inside: Option<String>,
 }
 
 impl Injector {
@@ -102,6 +108,7 @@ impl Injector {
             return Err(InjectError {
                 reason: Reason::MethodRefused,
                 detail: "TRACE would send the bound credential back".to_owned(),
+                inside: None,
             });
         }
         Ok(Some(injection))
@@ -122,34 +129,45 @@ impl Injector {
         })
     }
 
-    /// Puts the fields on a request, in the place of whatever the client sent under their names.
+    /// Puts the fields on a request, in the place of whatever the client sent under their names, or under names that
+    /// upstream could take for theirs.
     ///
     /// # Errors
     /// A value that is not there or cannot be sent; `headers` are then as they were.
     pub(crate) fn apply(&self, injection: &Injection, headers: &mut HeaderMap) -> Result<Vec<HeaderName>, InjectError> {
         let values: Vec<HeaderValue> =
-            injection.fields.iter().map(|(_, value)| self.value(value)).collect::<Result<_, _>>()?;
-        let names = injection.fields.iter().map(|(name, _)| name.clone()).collect();
+            injection.fields.iter().map(|(_, value)| self.value(injection, value)).collect::<Result<_, _>>()?;
+        let names: Vec<HeaderName> = injection.fields.iter().map(|(name, _)| name.clone()).collect();
+        let taken = |sent: &&HeaderName| names.iter().any(|name| are_alike(name, sent));
+        for sent in headers.keys().filter(taken).cloned().collect::<Vec<_>>() {
+            headers.remove(sent);
+        }
         for ((name, _), value) in injection.fields.iter().zip(values) {
             headers.insert(name.clone(), value);
         }
         Ok(names)
     }
 
-    fn value(&self, spec: &HeaderValueSpec) -> Result<HeaderValue, InjectError> {
+    fn value(&self, injection: &Injection, spec: &HeaderValueSpec) -> Result<HeaderValue, InjectError> {
         match spec {
             HeaderValueSpec::Literal(text) => HeaderValue::from_str(text).map_err(|_| InjectError {
                 reason: Reason::CredentialUnavailable,
                 detail: "a literal header value holds a character that no header field may carry".to_owned(),
+                inside: None,
             }),
-            HeaderValueSpec::Placeholder(name) => self.sources.header_value(name).map_err(|error| InjectError {
+            HeaderValueSpec::Placeholder(name) => self.bound(injection, name).map_err(|error| InjectError {
                 reason: match error {
-                    SourceError::Unbound(_) => Reason::CredentialUnbound,
+                    SourceError::Unbound(_) | SourceError::NoUser(_) => Reason::CredentialUnbound,
                     _ => Reason::CredentialUnavailable,
                 },
-                detail: error.to_string(),
+                detail: error.outside(),
+                inside: Some(error.to_string()),
             }),
         }
+    }
+
+    fn bound(&self, injection: &Injection, name: &str) -> Result<HeaderValue, SourceError> {
+        if injection.user { Err(SourceError::NoUser(name.to_owned())) } else { self.sources.header_value(name) }
     }
 
     /// What is wrong with the placeholders right now: for the warnings at start and on reload.
@@ -158,7 +176,7 @@ impl Injector {
         for injection in self.iter() {
             for (_, spec) in &injection.fields {
                 if let HeaderValueSpec::Placeholder(name) = spec
-                    && let Err(error) = self.sources.header_value(name)
+                    && let Err(error) = self.bound(injection, name)
                 {
                     problems.push((Arc::clone(&injection.server), error));
                 }
@@ -169,7 +187,7 @@ impl Injector {
 }
 
 fn insecure(detail: &str) -> InjectError {
-    InjectError { reason: Reason::CredentialInsecure, detail: detail.to_owned() }
+    InjectError { reason: Reason::CredentialInsecure, detail: detail.to_owned(), inside: None }
 }
 
 fn origin(prefix: &Prefix) -> Origin {
@@ -189,7 +207,7 @@ mod tests {
         let Ok(Pattern::Prefix(prefix)) = Pattern::parse(url) else { panic!("{url}") };
         let plain_http = prefix.host().as_str() == "127.0.0.1";
         let fields = vec![(http::header::AUTHORIZATION, value)];
-        Injection { server: server.into(), prefix, fields, plain_http }
+        Injection { server: server.into(), prefix, fields, user: false, plain_http }
     }
 
     fn literal(text: &str) -> HeaderValueSpec {

@@ -29,9 +29,25 @@ pub(crate) enum SourceError {
     /// The value is empty.
     #[error("${{{0}}}: the value is empty")]
     Empty(String),
+    /// The server acts as the user, and no user's credentials are bound.
+    #[error("${{{0}}}: the server acts as the user, and this version binds no credentials of users")]
+    NoUser(String),
     /// The value cannot stand in a field.
     #[error("${{{0}}}: the value holds a line end, a NUL or another character that no header field may carry")]
     Unusable(String),
+}
+
+impl SourceError {
+    /// The error without the place of the source, fit for the client.
+    pub(crate) fn outside(&self) -> String {
+        match self {
+            Self::Unbound(name) => format!("the gateway binds no credential to ${{{name}}}"),
+            Self::EnvMissing(name, _) | Self::FileUnreadable(name, ..) | Self::Empty(name) | Self::Unusable(name) => {
+                format!("the credential that the gateway binds to ${{{name}}} cannot be used now")
+            }
+            Self::NoUser(name) => format!("${{{name}}} is the user's own, and no user's credentials are bound here"),
+        }
+    }
 }
 
 /// All configured sources.
@@ -118,6 +134,9 @@ fn read(name: &str, path: &Path, cache: &Mutex<Option<Cached>>) -> Result<Arc<Se
         SourceError::FileUnreadable(name.to_owned(), path.to_owned(), error.to_string())
     };
     let metadata = fs::metadata(path).map_err(|error| failed(&error))?;
+    if !metadata.is_file() {
+        return Err(failed(&"it is not a regular file"));
+    }
     if metadata.len() > MAX_FILE {
         return Err(failed(&format_args!("it is larger than {MAX_FILE} bytes")));
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use exeat_policy::target::TargetError;
 use exeat_policy::{ListKind, Reason, RuleRef};
 use http::{HeaderName, Response};
 
@@ -36,6 +37,15 @@ impl From<Reason> for Refusal {
     }
 }
 
+impl From<TargetError> for Refusal {
+    /// A target that cannot be read is quoted to who sent it and not to the log: it may be anything, a secret included.
+    fn from(error: TargetError) -> Self {
+        let outside = error.to_string();
+        let inside = outside.split(", found").next().unwrap_or_default().to_owned();
+        Self { reason: error.reason(), outside: Some(outside), inside }
+    }
+}
+
 impl From<Failure> for Refusal {
     fn from(Failure { reason, outside, inside }: Failure) -> Self {
         Self { reason, outside: Some(outside), inside }
@@ -43,8 +53,9 @@ impl From<Failure> for Refusal {
 }
 
 impl From<InjectError> for Refusal {
-    fn from(InjectError { reason, detail }: InjectError) -> Self {
-        Self::new(reason, detail)
+    fn from(InjectError { reason, detail, inside }: InjectError) -> Self {
+        let inside = inside.unwrap_or_else(|| detail.clone());
+        Self { reason, outside: Some(detail), inside }
     }
 }
 
@@ -86,7 +97,36 @@ impl<'a> Subject<'a> {
     }
 }
 
+/// A permitted request that has not been taken down yet. One whose client leaves while the way out is being made is
+/// taken down all the same: its name may have been resolved, and its server dialled.
+pub(super) struct Owed<'a, 's> {
+    gate: &'a Gate,
+    subject: &'a Subject<'s>,
+    reason: Reason,
+    settled: bool,
+}
+
+impl Owed<'_, '_> {
+    /// The request will be taken down by who asked.
+    pub(super) fn settle(mut self) {
+        self.settled = true;
+    }
+}
+
+impl Drop for Owed<'_, '_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.gate.record(self.subject, self.reason, &[], "the client left before anything was sent");
+        }
+    }
+}
+
 impl Gate {
+    /// Watches over the record of a permitted request until it is settled.
+    pub(super) const fn owe<'a, 's>(&'a self, subject: &'a Subject<'s>, reason: Reason) -> Owed<'a, 's> {
+        Owed { gate: self, subject, reason, settled: false }
+    }
+
     /// Takes down that a request goes out.
     pub(super) fn permitted(&self, subject: &Subject<'_>, reason: Reason, injected: &[HeaderName]) {
         self.record(subject, reason, injected, "");
@@ -146,8 +186,9 @@ fn change(reason: Reason, subject: &Subject<'_>) -> Option<String> {
              whole host"
                 .to_owned()
         }
-        Reason::CredentialUnbound | Reason::CredentialUnavailable => {
-            "the gateway's config has to bind the credential in [bindings]".to_owned()
+        Reason::CredentialUnbound => "the gateway's config has to bind the credential in [bindings]".to_owned(),
+        Reason::CredentialUnavailable => {
+            "the source that the gateway's config names in [bindings] has to give a value".to_owned()
         }
         Reason::CredentialInsecure => "use https".to_owned(),
         _ => return None,

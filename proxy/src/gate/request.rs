@@ -6,20 +6,26 @@ use std::time::Instant;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use exeat_policy::Reason;
+use exeat_policy::pattern::Pattern;
 use exeat_policy::target::Target;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use hyper_util::rt::TokioIo;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 
 use super::fields::{connection_lists, lists, remove_hop_by_hop};
 use super::refusal::{Refusal, Subject};
 use super::{Caller, Gate, Switch, UpgradedTunnel};
+use crate::listener::http1::head::Framing;
 use crate::listener::http1::{Exchange, Head, Interim, Reply, RequestBody, ResponseBody};
+use crate::metrics::TunnelResult;
 use crate::permit::{self, Permit};
 use crate::respond::EXEAT_REASON;
 use crate::snapshot::Snapshot;
+use crate::tunnel::Kind;
 use crate::upstream::{Failure, Lease, Unsent, UpstreamBody};
 
 impl Gate {
@@ -64,11 +70,18 @@ impl Gate {
             Err(refusal) => return Reply::Response(self.refused(subject, refusal)),
         };
         body.count_into(&self.metrics.bytes_up);
-        let lease = match self.upstream.connect(&snapshot.route, permit).await {
+        body.withhold(&prepared.injected);
+        let owed = self.owe(subject, reason);
+        let lease = self.upstream.connect(&snapshot.route, permit).await;
+        owed.settle();
+        let lease = match lease {
             Ok(lease) => lease,
             Err(failure) => return Reply::Response(self.refused(subject, failure.into())),
         };
         self.permitted(subject, reason, &prepared.injected);
+        if let Some(server) = subject.server {
+            self.metrics.count_injection(server, true);
+        }
         let Prepared { method, uri, headers, websocket, .. } = prepared;
         let mut request = Request::new(body);
         *request.method_mut() = method;
@@ -78,6 +91,10 @@ impl Gate {
             forward_interim(&mut request, interim);
         }
         match self.exchange(snapshot, permit, lease, request).await {
+            Ok(response) if !is_framed_plainly(response.headers()) => {
+                let failure = Failure::protocol("its answer has a transfer coding that was not asked for");
+                Reply::Response(self.explain(subject, failure.into()))
+            }
             Ok(response) => match websocket {
                 _ if response.status() != StatusCode::SWITCHING_PROTOCOLS => Reply::Response(self.clean(response)),
                 Some(websocket) => match self.switch(response, websocket, target).await {
@@ -105,7 +122,7 @@ impl Gate {
         body: &RequestBody,
     ) -> Result<Prepared, Refusal> {
         let snapshot: &'a Snapshot = subject.snapshot;
-        let Head { method, version, mut headers, .. } = head;
+        let Head { method, version, mut headers, framing, .. } = head;
         if self.pseudonym.has_seen(&headers) {
             return Err(Reason::Loop.into());
         }
@@ -117,6 +134,14 @@ impl Gate {
         }
         let trailers = lists(&headers, &header::TE, "trailers");
         remove_hop_by_hop(&mut headers);
+        // The body is framed as it was read, whatever Connection named: hyper sends that of a GET in no other case.
+        match framing {
+            Framing::None => {}
+            Framing::Length(length) => drop(headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length))),
+            Framing::Chunked => {
+                headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            }
+        }
         if trailers {
             headers.insert(header::TE, HeaderValue::from_static("trailers"));
             headers.insert(header::CONNECTION, HeaderValue::from_static("TE"));
@@ -131,7 +156,9 @@ impl Gate {
             None => Vec::new(),
             Some(injection) => {
                 let applied = snapshot.injector.apply(injection, &mut headers);
-                self.metrics.count_injection(&injection.server, applied.is_ok());
+                if applied.is_err() {
+                    self.metrics.count_injection(&injection.server, false);
+                }
                 applied?
             }
         };
@@ -157,13 +184,14 @@ impl Gate {
         } else {
             None
         };
-        let Unsent { failure, request } = match lease.send(request).await {
+        let patience = snapshot.config.limits.idle;
+        let Unsent { failure, request } = match timeout(patience, lease.send(request)).await.map_err(silent)? {
             Ok(response) => return Ok(response),
             Err(unsent) => unsent,
         };
         let Some(request) = request.or(spare).filter(|_| reused) else { return Err(failure) };
         let lease = self.upstream.connect_anew(&snapshot.route, permit).await?;
-        lease.send(*request).await.map_err(|unsent| unsent.failure)
+        timeout(patience, lease.send(*request)).await.map_err(silent)?.map_err(|unsent| unsent.failure)
     }
 
     /// Makes an answer fit to go to the client.
@@ -199,11 +227,17 @@ impl Gate {
         let upstream = hyper::upgrade::on(&mut response).await.map_err(|_| Failure::protocol("it closed early"))?;
         let (mut parts, _) = response.into_parts();
         self.clean_fields(&mut parts.headers);
+        parts.headers.remove(header::CONTENT_LENGTH);
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        self.metrics.count_tunnel(Kind::Upgraded, TunnelResult::Opened);
         let tunnel = UpgradedTunnel { target: target.clone(), upstream: TokioIo::new(upstream), slot };
         Ok(Reply::Switch(Response::from_parts(parts, ()), Switch::Upgraded(Box::new(tunnel))))
     }
+}
+
+fn silent(_: Elapsed) -> Failure {
+    Failure::upstream_timeout()
 }
 
 /// A request's head, ready to be sent.
@@ -251,8 +285,22 @@ fn forward_interim(request: &mut Request<RequestBody>, interim: Interim) {
         let mut headers = response.headers().clone();
         remove_hop_by_hop(&mut headers);
         headers.remove(&EXEAT_REASON);
+        headers.remove(header::CONTENT_LENGTH);
         interim.push(response.status(), headers);
     });
+}
+
+/// Whether an answer has no transfer coding but chunked, which is undone on the way: TE asks for no other (RFC 9112
+/// section 7.4), and a client that is not told of it would take the coded bytes for the content.
+fn is_framed_plainly(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(header::TRANSFER_ENCODING)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .all(|coding| {
+            let coding = coding.trim_ascii();
+            coding.eq_ignore_ascii_case(b"chunked") || coding.eq_ignore_ascii_case(b"identity")
+        })
 }
 
 fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
@@ -260,6 +308,7 @@ fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
     copy
 }
 
@@ -269,9 +318,14 @@ struct Patterns<'a>(&'a Target);
 impl fmt::Display for Patterns<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(target) = self;
+        write!(f, "{:?} (the whole host)", target.host().as_str())?;
         let url = target.to_string();
         let url = url.split('?').next().unwrap_or_default();
-        write!(f, "{:?} (the whole host) or {url:?} (what lies below this path)", target.host().as_str())
+        // Not every path can be a rule's.
+        if Pattern::parse(url).is_ok() {
+            write!(f, " or {url:?} (what lies below this path)")?;
+        }
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,9 +15,10 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::refusal::{Refusal, Subject};
 use super::{Blind, Caller, Gate, Switch};
-use crate::listener::http1::Reply;
+use crate::listener::http1::{Reply, ResponseBody};
 use crate::metrics::TunnelResult;
 use crate::permit::{self, Judged, Passage};
+use crate::respond::EXEAT_REASON;
 use crate::snapshot::Snapshot;
 use crate::tunnel::{Cause, Kind, NameCheck};
 
@@ -44,7 +46,12 @@ impl Gate {
         };
         let opened = match leave {
             None => Err(Refusal::from(reason)),
-            Some(passage) => self.open(&snapshot, &authority, passage).await,
+            Some(passage) => {
+                let owed = self.owe(&subject, reason);
+                let opened = self.open(&snapshot, &authority, passage).await;
+                owed.settle();
+                opened
+            }
         };
         match opened {
             Ok(switch) => {
@@ -58,7 +65,9 @@ impl Gate {
                     _ => TunnelResult::Refused,
                 };
                 self.metrics.count_tunnel(kind, result);
-                Reply::Response(self.refused(&subject, refusal))
+                let mut response = self.refused(&subject, refusal);
+                name_reason(&mut response);
+                Reply::Response(response)
             }
         }
     }
@@ -82,9 +91,17 @@ impl Gate {
         Arc::clone(&self.tunnel_slots).try_acquire_owned().map_err(|_| Reason::TunnelLimit.into())
     }
 
-    /// Resolves when a blind tunnel has to end: the policy no longer permits it as it is, or the gateway goes down.
-    pub(crate) fn blind_tunnel_ends<'a>(&'a self, authority: &'a Authority) -> impl Future<Output = Cause> + 'a {
-        self.ends(move |snapshot| matches!(judge(snapshot, authority).leave, Some(Passage::Blind { .. })))
+    /// Resolves when a blind tunnel has to end: the policy no longer permits it as it is, the guard no longer lets its
+    /// upstream's `address` be reached, or the gateway goes down.
+    pub(crate) fn blind_tunnel_ends<'a>(
+        &'a self,
+        authority: &'a Authority,
+        address: Option<IpAddr>,
+    ) -> impl Future<Output = Cause> + 'a {
+        self.ends(move |snapshot| {
+            matches!(judge(snapshot, authority).leave, Some(Passage::Blind { .. }))
+                && address.is_some_and(|ip| snapshot.route.guard.check(&[ip], authority.port()).is_ok())
+        })
     }
 
     /// Resolves when an upgraded connection has to end.
@@ -132,6 +149,15 @@ struct WholeHost<'a>(&'a Host);
 impl fmt::Display for WholeHost<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} (the whole host) or a URL prefix of it", self.0.as_str())
+    }
+}
+
+/// Puts the reason into the status line: of a refused CONNECT many clients show nothing else.
+fn name_reason(response: &mut Response<ResponseBody>) {
+    let reason = response.headers().get(EXEAT_REASON).and_then(|reason| reason.to_str().ok());
+    let phrase = format!("exeat: {}", reason.unwrap_or_default());
+    if let Ok(phrase) = ReasonPhrase::try_from(phrase.as_bytes()) {
+        response.extensions_mut().insert(phrase);
     }
 }
 

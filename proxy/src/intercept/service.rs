@@ -57,7 +57,7 @@ impl Inspected {
         } else {
             Target::parse_wire(&head.target)
         };
-        let target = target.map_err(|error| Refusal::new(error.reason(), error))?;
+        let target = target.map_err(Refusal::from)?;
         if target.scheme() != self.scheme || *target.authority() != self.authority {
             let detail = format_args!("the tunnel leads to {}, the request target does not", self.authority);
             return Err(Refusal::new(Reason::Misdirected, detail));

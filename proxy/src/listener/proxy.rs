@@ -90,7 +90,8 @@ async fn tunnel(
 async fn blind_tunnel(gate: &Gate, mut client: Stream, first: BytesMut, blind: Blind) -> Cause {
     let Blind { authority, mut upstream, check, slot } = blind;
     let idle = gate.current.get().config.limits.idle;
-    let stop = gate.blind_tunnel_ends(&authority);
+    let address = upstream.peer_addr().ok().map(|address| address.ip());
+    let stop = gate.blind_tunnel_ends(&authority, address);
     let outcome = relay(&mut client, &mut upstream, first, Some(check), idle, stop).await;
     note_end(gate, &authority, outcome);
     drop(slot);
@@ -188,7 +189,7 @@ fn authority(head: &Head) -> Result<Authority, Refusal> {
     if head.framing != http1::head::Framing::None {
         return Err(Refusal::new(Reason::BadRequest, "a CONNECT has no body"));
     }
-    Authority::parse(&head.target).map_err(|error| Refusal::new(error.reason(), error))
+    Authority::parse(&head.target).map_err(Refusal::from)
 }
 
 fn target(head: &Head) -> Result<Target, Refusal> {
@@ -196,7 +197,7 @@ fn target(head: &Head) -> Result<Target, Refusal> {
         let detail = "this is a forward proxy: set it as the HTTP proxy of a client, which then sends the whole URL";
         return Err(Refusal::new(Reason::Malformed, detail));
     }
-    Target::parse_wire(&head.target).map_err(|error| Refusal::new(error.reason(), error))
+    Target::parse_wire(&head.target).map_err(Refusal::from)
 }
 
 /// The answer for a connection that finds no place.

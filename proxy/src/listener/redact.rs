@@ -16,9 +16,10 @@ impl fmt::Display for Shown<'_> {
         if !scheme.is_empty() {
             write!(f, "{}://", scheme.escape_debug())?;
         }
-        // Userinfo ends at the last at sign before the path, however odd what stands before it.
-        let path = rest.find('/').unwrap_or(rest.len());
-        let rest = match rest.get(..path).and_then(|authority| authority.rfind('@')) {
+        // Userinfo may end at any at sign, however odd what stands before it: a password with a slash, one slash where
+        // two belong. A path by itself has none in front.
+        let is_path = scheme.is_empty() && rest.starts_with('/');
+        let rest = match rest.rfind('@').filter(|_| !is_path) {
             Some(at) => {
                 f.write_str("…@")?;
                 rest.get(at + 1..).unwrap_or_default()
@@ -45,7 +46,10 @@ mod tests {
             ("http://user:secret@a.test/x?token=1", "http://…@a.test/x…"),
             ("user:secret@a.test:443", "…@a.test:443"),
             ("http://a.test/\u{1}x", "http://a.test/\\u{1}x"),
+            ("http://user:sec/ret@a.test/", "http://…@a.test/"),
+            ("http:/user:secret@a.test/", "…@a.test/"),
             ("/plain", "/plain"),
+            ("/@scope/package", "/@scope/package"),
             ("http://a.test#frag", "http://a.test…"),
         ] {
             assert_eq!(Shown(raw).to_string(), shown);

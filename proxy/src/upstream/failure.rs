@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use exeat_policy::Reason;
 use exeat_policy::host::Host;
 
+use crate::listener::http1::BodyFault;
+
 /// A connection or request that failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -26,6 +28,11 @@ impl Failure {
 
     pub(super) fn connect_timeout() -> Self {
         Self::new(Reason::ConnectTimeout, Reason::ConnectTimeout.text(), "no connection within the limit")
+    }
+
+    /// Upstream took a request and said nothing.
+    pub(crate) fn upstream_timeout() -> Self {
+        Self::new(Reason::UpstreamTimeout, Reason::UpstreamTimeout.text(), "no answer within the idle time")
     }
 
     pub(super) fn refused_address(reason: Reason, host: &Host, address: IpAddr) -> Self {
@@ -53,7 +60,11 @@ impl Failure {
         Self::new(reason, format!("{}: {cause}", reason.text()), chain(error))
     }
 
+    /// A failed exchange. Where the client broke its own body, upstream has no part in it.
     pub(super) fn from_hyper(error: &hyper::Error) -> Self {
+        if let Some(BodyFault(detail)) = innermost(error).downcast_ref::<BodyFault>() {
+            return Self::new(Reason::BadRequest, *detail, detail);
+        }
         if error.is_timeout() {
             return Self::new(Reason::UpstreamTimeout, Reason::UpstreamTimeout.text(), chain(error));
         }

@@ -8,12 +8,15 @@ use std::future::Future as _;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName};
 use http_body::{Body, Frame, SizeHint};
 use prometheus::IntCounter;
 use tokio::io::{AsyncReadExt, ReadHalf};
 use tokio::sync::oneshot;
+use tokio::time::{Sleep, sleep};
 
 use super::chunked::{Chunked, Step};
 use super::head::Framing;
@@ -62,6 +65,13 @@ impl RequestBody {
             body.count = Some(counter.clone());
         }
     }
+
+    /// Drops trailer fields that an upstream could take for one of `names`, which the gateway has set itself.
+    pub(crate) fn withhold(&mut self, names: &[HeaderName]) {
+        if let Self::Client(body) = self {
+            body.withheld = names.to_vec();
+        }
+    }
 }
 
 /// A body that reads from the client's connection.
@@ -71,7 +81,16 @@ pub(crate) struct ClientBody {
     decoder: Decoder,
     back: Option<oneshot::Sender<Rest>>,
     count: Option<IntCounter>,
+    withheld: Vec<HeaderName>,
+    /// How long the client may send nothing, and until when it may now.
+    patience: Duration,
+    stall: Option<Pin<Box<Sleep>>>,
 }
+
+/// What a client did wrong in a body; the error of a [`RequestBody`] wraps it.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct BodyFault(pub(crate) &'static str);
 
 /// What comes back of a lent reader.
 #[derive(Debug)]
@@ -91,14 +110,35 @@ enum Decoder {
 impl ClientBody {
     /// A body of `framing`, and the receiver that gets the reader back once the body was read to its end or given up.
     /// A stream that failed or ended early gives nothing back. Without a body the reader stays where it is.
-    pub(crate) fn lend(reader: Reader, framing: Framing) -> Result<(RequestBody, oneshot::Receiver<Rest>), Reader> {
+    ///
+    /// A client that sends nothing for `patience` while its body is waited for has given up.
+    pub(crate) fn lend(
+        reader: Reader,
+        framing: Framing,
+        patience: Duration,
+    ) -> Result<(RequestBody, oneshot::Receiver<Rest>), Reader> {
         let decoder = match framing {
             Framing::None => return Err(reader),
             Framing::Length(length) => Decoder::Length(length),
             Framing::Chunked => Decoder::Chunked(Chunked::new()),
         };
         let (back, receiver) = oneshot::channel();
-        Ok((RequestBody::Client(Self { reader: Some(reader), decoder, back: Some(back), count: None }), receiver))
+        let body = Self {
+            reader: Some(reader),
+            decoder,
+            back: Some(back),
+            count: None,
+            withheld: Vec::new(),
+            patience,
+            stall: None,
+        };
+        Ok((RequestBody::Client(body), receiver))
+    }
+
+    /// Ends the body as one that the client broke. The reader goes back, so that the client can be told.
+    fn fault(&mut self, detail: &'static str) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        self.give_back(Some(u64::MAX));
+        Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::InvalidData, BodyFault(detail)))))
     }
 
     fn give_back(&mut self, unread: Option<u64>) {
@@ -127,16 +167,20 @@ impl ClientBody {
                     Ok(Step::Data(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                     Ok(Step::End(trailers)) => {
                         self.give_back(None);
+                        let trailers = trailers.map(|trailers| without(trailers, &self.withheld));
                         return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
                     }
                     Ok(Step::More) => {}
-                    Err(detail) => {
-                        self.reader = None;
-                        return Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::InvalidData, detail))));
-                    }
+                    Err(detail) => return self.fault(detail),
                 },
             }
-            match ready!(reader.poll_fill(cx)) {
+            let Poll::Ready(filled) = reader.poll_fill(cx) else {
+                let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(self.patience)));
+                ready!(stall.as_mut().poll(cx));
+                return self.fault("the body stopped arriving");
+            };
+            self.stall = None;
+            match filled {
                 Ok(0) => {
                     self.reader = None;
                     return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into())));
@@ -149,6 +193,22 @@ impl ClientBody {
             }
         }
     }
+}
+
+/// `trailers` without the fields that could be taken for one of `names`.
+fn without(trailers: HeaderMap, names: &[HeaderName]) -> HeaderMap {
+    if names.is_empty() {
+        return trailers;
+    }
+    let fields = trailers.iter().filter(|(name, _)| !names.iter().any(|other| are_alike(name, other)));
+    fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Whether two names are one to servers that hand fields to programs as variables, where `-` becomes `_` (RFC 3875
+/// section 4.1.18).
+pub(crate) fn are_alike(one: &HeaderName, other: &HeaderName) -> bool {
+    let folded = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    one.as_str().bytes().map(folded).eq(other.as_str().bytes().map(folded))
 }
 
 impl Drop for ClientBody {

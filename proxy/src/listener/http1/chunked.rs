@@ -141,15 +141,16 @@ fn trailers(buffer: &mut BytesMut) -> Result<Step, &'static str> {
     for field in fields {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| "a trailer name is not a token")?;
         let value = HeaderValue::from_bytes(field.value).map_err(|_| "a trailer value is not a field value")?;
-        if !is_forbidden(&name) {
+        if !is_forbidden_trailer(&name) {
             trailers.append(name, value);
         }
     }
     Ok(Step::End(Some(trailers)))
 }
 
-fn is_forbidden(name: &HeaderName) -> bool {
-    const FORBIDDEN: [&str; 16] = [
+/// Whether a field has no meaning in a trailer, of a request or of a response, or only the gateway says it.
+pub(super) fn is_forbidden_trailer(name: &HeaderName) -> bool {
+    const FORBIDDEN: [&str; 20] = [
         "authorization",
         "connection",
         "content-encoding",
@@ -157,15 +158,19 @@ fn is_forbidden(name: &HeaderName) -> bool {
         "content-range",
         "content-type",
         "cookie",
+        "exeat-reason",
         "expect",
         "host",
         "keep-alive",
+        "proxy-authenticate",
         "proxy-authorization",
         "proxy-connection",
+        "set-cookie",
         "te",
         "trailer",
         "transfer-encoding",
         "upgrade",
+        "via",
     ];
     FORBIDDEN.contains(&name.as_str())
 }

@@ -28,6 +28,8 @@ const DRAIN_BELOW: u64 = 64 * 1024;
 /// How long, and how much, a closing connection still reads so that the client sees the last answer.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1024 * 1024;
+/// How many interim answers wait for a client that does not take them; more are dropped.
+const INTERIM_WAITING: usize = 16;
 /// How much of what a client sends ahead is read while its request is under way.
 const READ_AHEAD: usize = 16 * 1024;
 
@@ -93,10 +95,14 @@ type InterimHead = (StatusCode, HeaderMap);
 pub(crate) struct Interim(Arc<(Mutex<Vec<InterimHead>>, Notify)>);
 
 impl Interim {
-    /// Passes an interim answer on.
+    /// Passes an interim answer on, unless too many wait already: upstream may send them without end.
     pub(crate) fn push(&self, status: StatusCode, headers: HeaderMap) {
         let (queue, notify) = &*self.0;
-        queue.lock().unwrap_or_else(PoisonError::into_inner).push((status, headers));
+        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.len() < INTERIM_WAITING {
+            queue.push((status, headers));
+        }
+        drop(queue);
         notify.notify_one();
     }
 
@@ -200,7 +206,7 @@ pub(crate) async fn serve<S: Service>(
         let (method, version, mut keep) = (head.method.clone(), head.version, head.keep_alive);
         let expects = expects_continue(&head);
         let interim = (version == Version::HTTP_11).then(Interim::default);
-        let (body, mut input) = match ClientBody::lend(reader, head.framing) {
+        let (body, mut input) = match ClientBody::lend(reader, head.framing, bounds.idle) {
             Ok((body, back)) => (body, Input::Lent(back)),
             Err(reader) => (RequestBody::Empty, Input::Here(reader)),
         };
@@ -235,7 +241,8 @@ enum Next {
 
 async fn next_head(reader: &mut Reader, bounds: Bounds, drain: &mut Drain) -> Next {
     let mut scan = Scan::default();
-    let mut deadline = None;
+    // What was read ahead may be the beginning of this head.
+    let mut deadline = (!reader.buffer.is_empty()).then(|| Instant::now() + bounds.head_time);
     loop {
         if !reader.buffer.is_empty() {
             match scan.advance(&reader.buffer, bounds.head_bytes) {

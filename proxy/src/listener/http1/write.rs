@@ -9,6 +9,7 @@ use http_body::Body;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::body::ResponseBody;
+use super::chunked::is_forbidden_trailer;
 
 /// How a response body goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +41,9 @@ impl Framing {
         if method == Method::HEAD || status == StatusCode::NOT_MODIFIED {
             return Self::None;
         }
-        if headers.contains_key(header::CONTENT_LENGTH) {
-            return Self::Length;
-        }
+        // The length is that of the body as it was read, whatever the fields say: an upstream whose Content-Length
+        // contradicts its chunks would else put an answer of its own making behind this one (RFC 9112 section 6.3).
+        headers.remove(header::CONTENT_LENGTH);
         if let Some(length) = body.size_hint().exact() {
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
             return Self::Length;
@@ -97,6 +98,8 @@ pub(crate) fn plain_answer(response: Response<ResponseBody>) -> Vec<u8> {
 
 /// Data below this size is copied behind what waits in the buffer, larger data goes out beside it.
 const COPY_BELOW: usize = 4 * 1024;
+/// How much may wait in the buffer.
+const WAITING: usize = 64 * 1024;
 
 /// Writes `data` as `framing` wants it, together with what waits in `out`.
 pub(super) async fn data(
@@ -114,7 +117,7 @@ pub(super) async fn data(
         let _ = write!(out, "{:x}\r\n", data.len());
     }
     let end: &[u8] = if chunked { b"\r\n" } else { b"" };
-    if data.len() < COPY_BELOW {
+    if data.len() < COPY_BELOW && out.len() < WAITING {
         out.extend_from_slice(&data);
         out.extend_from_slice(end);
         return Ok(());
@@ -130,7 +133,7 @@ pub(super) fn end(out: &mut BytesMut, framing: Framing, trailers: Option<&Header
         return;
     }
     out.extend_from_slice(b"0\r\n");
-    for (name, value) in trailers.into_iter().flatten() {
+    for (name, value) in trailers.into_iter().flatten().filter(|(name, _)| !is_forbidden_trailer(name)) {
         out.extend_from_slice(name.as_str().as_bytes());
         out.extend_from_slice(b": ");
         out.extend_from_slice(value.as_bytes());
