@@ -1,1 +1,6 @@
-//! Benches of exeat; they stand in `benches/`, and nothing is built from here.
+//! What exeat costs, measured.
+//!
+//! [`load`] is the side-by-side load bench: exeat, other proxies, and relays without any policy, one after the other
+//! over the same scenarios in one run. The criterion benches of single functions stand in `benches/`.
+
+pub mod load;

@@ -54,13 +54,13 @@ enum Command {
 #[derive(Args, Clone, Debug, Default)]
 struct FileArgs {
     /// The gateway's config
-    #[arg(short, long, value_name = "EXEAT.TOML")]
+    #[arg(short, long, global = true, value_name = "EXEAT.TOML")]
     config: Option<PathBuf>,
     /// An agent manifest; may be repeated, outermost layer first
-    #[arg(short, long = "manifest", value_name = "AGENT.TOML")]
+    #[arg(short, long = "manifest", global = true, value_name = "AGENT.TOML")]
     manifests: Vec<PathBuf>,
     /// Override a key of the config
-    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    #[arg(long = "set", global = true, value_name = "SECTION.KEY=VALUE")]
     overrides: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ impl FileArgs {
 #[derive(Args, Clone, Debug)]
 struct StateArgs {
     /// The folder of the CA and caches
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
 

@@ -1,0 +1,7 @@
+//! The side-by-side load bench; see [`exeat_benches::load`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    exeat_benches::load::main()
+}

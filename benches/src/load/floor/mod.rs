@@ -1,0 +1,65 @@
+//! Floors: relays that judge nothing, write nothing down, and know no policy. What a gateway costs beyond them is the
+//! price of what it does; below them it cannot get by doing less.
+//!
+//! Each runs as a process of its own, with one thread.
+
+mod relay;
+mod splice;
+mod tls;
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Which relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// Bytes, to and from a fixed origin, from the first one on.
+    Raw,
+    /// Bytes behind a CONNECT, copied.
+    Copy,
+    /// Bytes behind a CONNECT, moved by the kernel with splice(2).
+    Splice,
+    /// Bytes behind a CONNECT, between a TLS server and a pool of TLS connections to the origin.
+    Tls,
+}
+
+/// Runs a relay until the process is ended.
+pub(crate) fn run(kind: Kind, listen: SocketAddr, origin: SocketAddr) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind(listen).await?;
+        match kind {
+            Kind::Raw => relay::serve(&listener, origin, false).await,
+            Kind::Copy => relay::serve(&listener, origin, true).await,
+            Kind::Splice => splice::serve(&listener, origin).await,
+            Kind::Tls => tls::serve(&listener, origin).await,
+        }
+    })
+}
+
+/// Reads a CONNECT as far as a relay needs it: to its end.
+async fn read_connect(client: &mut TcpStream) -> io::Result<()> {
+    let mut head = Vec::with_capacity(512);
+    loop {
+        if client.read_buf(&mut head).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if head.ends_with(b"\r\n\r\n") {
+            return Ok(());
+        }
+    }
+}
+
+async fn accept_connect(client: &mut TcpStream) -> io::Result<()> {
+    client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await
+}
+
+#[allow(clippy::disallowed_methods, reason = "a floor is what dialling costs without any check")]
+async fn dial(origin: SocketAddr) -> io::Result<TcpStream> {
+    let upstream = TcpStream::connect(origin).await?;
+    upstream.set_nodelay(true)?;
+    Ok(upstream)
+}

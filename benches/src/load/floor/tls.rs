@@ -1,0 +1,89 @@
+//! The TLS relay: a TLS server with one certificate, TLS to the origin, plain bytes between the two.
+//!
+//! Connections to the origin are kept for the next client, as a gateway keeps them, which a relay of bytes may do
+//! where every answer was taken whole before the client went.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use exeat_tests::certs::{Leaf, unchecked_client_config};
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::LocalSet;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use super::{accept_connect, dial, read_connect};
+use crate::load::peer::HOST;
+
+/// As much as one TLS record holds.
+const RECORD: usize = 16 * 1024;
+
+struct Relay {
+    origin: SocketAddr,
+    acceptor: TlsAcceptor,
+    connector: TlsConnector,
+    pool: RefCell<Vec<TlsStream<TcpStream>>>,
+}
+
+pub(super) async fn serve(listener: &TcpListener, origin: SocketAddr) -> anyhow::Result<()> {
+    let relay = Rc::new(Relay {
+        origin,
+        acceptor: Leaf::self_signed(&[HOST]).server_config(&[]).into(),
+        connector: Arc::new(unchecked_client_config()).into(),
+        pool: RefCell::default(),
+    });
+    let tasks = LocalSet::new();
+    let accepting = async {
+        loop {
+            let (client, _) = listener.accept().await?;
+            let relay = Rc::clone(&relay);
+            // A connection that breaks is the peers' affair.
+            tokio::task::spawn_local(async move { drop(relay.client(client).await) });
+        }
+    };
+    tasks.run_until(accepting).await
+}
+
+impl Relay {
+    async fn client(&self, mut client: TcpStream) -> io::Result<()> {
+        client.set_nodelay(true)?;
+        read_connect(&mut client).await?;
+        accept_connect(&mut client).await?;
+        let mut client = self.acceptor.accept(client).await?;
+        let pooled = self.pool.borrow_mut().pop();
+        let mut upstream = match pooled {
+            Some(upstream) => upstream,
+            None => {
+                let name = ServerName::try_from(HOST).map_err(io::Error::other)?;
+                self.connector.connect(name, dial(self.origin).await?).await?
+            }
+        };
+        let (mut request, mut answer) = (Vec::with_capacity(RECORD), Vec::with_capacity(RECORD));
+        loop {
+            tokio::select! {
+                read = client.read_buf(&mut request) => {
+                    if read? == 0 {
+                        self.pool.borrow_mut().push(upstream);
+                        return client.shutdown().await;
+                    }
+                    upstream.write_all(&request).await?;
+                    upstream.flush().await?;
+                    request.clear();
+                }
+                read = upstream.read_buf(&mut answer) => {
+                    if read? == 0 {
+                        return client.shutdown().await;
+                    }
+                    client.write_all(&answer).await?;
+                    client.flush().await?;
+                    answer.clear();
+                }
+            }
+        }
+    }
+}
