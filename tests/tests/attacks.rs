@@ -43,6 +43,7 @@ impl Scene {
         for name in NAMES {
             dns.set(name, Answer::addresses(&["127.0.0.1"]));
         }
+        dns.set("metadata.google.internal", Answer::addresses(&["127.0.0.1"]));
         dns.set("loopback.names.test", Answer::addresses(&["127.0.0.1"]));
         dns.set("mixed.names.test", Answer::addresses(&["93.184.216.34", "127.0.0.1"]));
         dns.set("alias.names.test", Answer::Alias("metadata.google.internal".to_owned()));
@@ -403,6 +404,23 @@ async fn a_body_that_stops_arriving_is_given_up() {
         assert!(conn.to_end().await.is_empty());
     }
     assert!(origin.requests().iter().all(|request| !request.complete));
+}
+
+#[tokio::test]
+async fn a_body_that_keeps_arriving_may_take_longer_than_an_answer() {
+    let origin = Origin::http(Site::default()).await;
+    let setup = Gateway::setup().names(&["api.example.test"]).allow(&["api.example.test"]);
+    let gateway = setup.set("limits", "idle_timeout", "\"1s\"").start().await;
+    let mut conn = gateway.open().await;
+    let url = origin.url("api.example.test", "/x");
+    conn.send(format!("POST {url} HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n")).await;
+    for _ in 0..8 {
+        // The pace is what is tested.
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        conn.send("x").await;
+    }
+    conn.response().await.assert_ok("POST /x");
+    assert_eq!(origin.only_request().await.body, b"xxxxxxxx");
 }
 
 #[tokio::test]

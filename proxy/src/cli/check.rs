@@ -102,6 +102,12 @@ pub(super) fn run(arguments: &CheckArgs, out: &mut impl Write) -> anyhow::Result
     Ok(if denied { Ended::Found } else { Ended::Clean })
 }
 
+/// Whether what stands before the first colon is a host and no scheme, or what stands behind it a port.
+fn is_meant_as_authority(input: &str) -> bool {
+    let Some((host, port)) = input.split_once(':') else { return false };
+    host.contains(['.', '[']) || port.starts_with(|first: char| first.is_ascii_digit() || first == '+')
+}
+
 struct Judge<'a> {
     loaded: Loaded,
     guard: Guard,
@@ -113,10 +119,12 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn judge<'s>(&'s self, input: &'s str) -> Line<'s> {
         let input = input.trim();
-        if !input.contains("://")
-            && let Ok(authority) = Authority::parse(input)
-        {
-            return self.authority(input, &authority);
+        if !input.contains("://") {
+            match Authority::parse(input) {
+                Ok(authority) => return self.authority(input, &authority),
+                Err(error) if is_meant_as_authority(input) => return self.unreadable(input, &error),
+                Err(_) => {}
+            }
         }
         match Target::parse(input) {
             Ok(target) => self.url(input, &target),

@@ -1,7 +1,8 @@
 //! Requests: judged, given their credentials, sent, and their answers cleaned on the way back.
 
 use std::fmt;
-use std::time::Instant;
+use std::pin::pin;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -13,14 +14,13 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, V
 use hyper_util::rt::TokioIo;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::fields::{connection_lists, lists, remove_hop_by_hop};
 use super::refusal::{Refusal, Subject};
 use super::{Caller, Gate, Switch, UpgradedTunnel};
 use crate::listener::http1::head::Framing;
-use crate::listener::http1::{Exchange, Head, Interim, Reply, RequestBody, ResponseBody};
+use crate::listener::http1::{Exchange, Head, Interim, Progress, Reply, RequestBody, ResponseBody};
 use crate::metrics::TunnelResult;
 use crate::permit::{self, Permit};
 use crate::respond::EXEAT_REASON;
@@ -185,13 +185,15 @@ impl Gate {
             None
         };
         let patience = snapshot.config.limits.idle;
-        let Unsent { failure, request } = match timeout(patience, lease.send(request)).await.map_err(silent)? {
+        let progress = request.body().progress();
+        let progress = progress.as_deref();
+        let Unsent { failure, request } = match patiently(patience, progress, lease.send(request)).await? {
             Ok(response) => return Ok(response),
             Err(unsent) => unsent,
         };
         let Some(request) = request.or(spare).filter(|_| reused) else { return Err(failure) };
         let lease = self.upstream.connect_anew(&snapshot.route, permit).await?;
-        timeout(patience, lease.send(*request)).await.map_err(silent)?.map_err(|unsent| unsent.failure)
+        patiently(patience, progress, lease.send(*request)).await?.map_err(|unsent| unsent.failure)
     }
 
     /// Makes an answer fit to go to the client.
@@ -236,8 +238,22 @@ impl Gate {
     }
 }
 
-fn silent(_: Elapsed) -> Failure {
-    Failure::upstream_timeout()
+/// Waits for an answer for as long as the request's body is under way, and then for `patience`.
+async fn patiently<T>(
+    patience: Duration,
+    progress: Option<&Progress>,
+    answer: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    let mut answer = pin!(answer);
+    loop {
+        let before = progress.map(Progress::reads);
+        if let Ok(answer) = timeout(patience, answer.as_mut()).await {
+            return Ok(answer);
+        }
+        if progress.map(Progress::reads) == before && !progress.is_some_and(Progress::waits) {
+            return Err(Failure::upstream_timeout());
+        }
+    }
 }
 
 /// A request's head, ready to be sent.

@@ -7,6 +7,8 @@
 use std::future::Future as _;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -66,6 +68,14 @@ impl RequestBody {
         }
     }
 
+    /// How the body gets on, to be looked at while it is under way.
+    pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
+        match self {
+            Self::Empty => None,
+            Self::Client(body) => Some(Arc::clone(&body.progress)),
+        }
+    }
+
     /// Drops trailer fields that an upstream could take for one of `names`, which the gateway has set itself.
     pub(crate) fn withhold(&mut self, names: &[HeaderName]) {
         if let Self::Client(body) = self {
@@ -82,9 +92,29 @@ pub(crate) struct ClientBody {
     back: Option<oneshot::Sender<Rest>>,
     count: Option<IntCounter>,
     withheld: Vec<HeaderName>,
+    progress: Arc<Progress>,
     /// How long the client may send nothing, and until when it may now.
     patience: Duration,
     stall: Option<Pin<Box<Sleep>>>,
+}
+
+/// How a body gets on.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    reads: AtomicU64,
+    waits: AtomicBool,
+}
+
+impl Progress {
+    /// A number that changes when something of the body arrives.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// Whether the body waits for its client, who has a time limit for it, and not for upstream to take it.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
+    }
 }
 
 /// What a client did wrong in a body; the error of a [`RequestBody`] wraps it.
@@ -129,6 +159,7 @@ impl ClientBody {
             back: Some(back),
             count: None,
             withheld: Vec::new(),
+            progress: Arc::default(),
             patience,
             stall: None,
         };
@@ -142,6 +173,7 @@ impl ClientBody {
     }
 
     fn give_back(&mut self, unread: Option<u64>) {
+        self.progress.waits.store(false, Ordering::Relaxed);
         if let (Some(reader), Some(back)) = (self.reader.take(), self.back.take()) {
             // The receiver is gone when the connection is; then the reader goes too.
             drop(back.send(Rest { reader, unread }));
@@ -174,12 +206,15 @@ impl ClientBody {
                     Err(detail) => return self.fault(detail),
                 },
             }
-            let Poll::Ready(filled) = reader.poll_fill(cx) else {
+            let filled = reader.poll_fill(cx);
+            self.progress.waits.store(filled.is_pending(), Ordering::Relaxed);
+            let Poll::Ready(filled) = filled else {
                 let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(self.patience)));
                 ready!(stall.as_mut().poll(cx));
                 return self.fault("the body stopped arriving");
             };
             self.stall = None;
+            self.progress.reads.fetch_add(1, Ordering::Relaxed);
             match filled {
                 Ok(0) => {
                     self.reader = None;
