@@ -67,10 +67,6 @@ impl Report<'_> {
                         let value = self.figure(scenario.name, peer, scenario.headline);
                         (scenario.headline, value.map(|value| value * factor), format!("{factor} × {}", peer.name()))
                     }
-                    Bound::Own(factor, other) => {
-                        let value = self.figure(other, Peer::Exeat, scenario.headline);
-                        (scenario.headline, value.map(|value| value * factor), format!("{factor} × {other}"))
-                    }
                     Bound::Fixed(figure, value) => (figure, Some(value), "fixed".to_owned()),
                 };
                 let own = self.figure(scenario.name, Peer::Exeat, figure);

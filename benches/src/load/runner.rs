@@ -24,6 +24,8 @@ use super::system::{Tree, free_port};
 const WARM_UP: Duration = Duration::from_millis(500);
 /// How long a peer may take to answer after its start.
 const START_TIME: Duration = Duration::from_secs(60);
+/// How many rules [`Peer::ExeatFew`] has.
+const FEW_RULES: usize = 10;
 /// How long memory gets to settle.
 const SETTLE: Duration = Duration::from_millis(500);
 /// How many starts count as one round.
@@ -124,7 +126,7 @@ impl Field<'_> {
             listen: free_port()?,
             origin,
             job: scenario.job,
-            rules: scenario.rules,
+            rules: if peer == Peer::ExeatFew { FEW_RULES } else { scenario.rules },
             authorities: self.authorities,
         };
         let launch = Launch::prepare(peer, program.to_owned(), &task)?;

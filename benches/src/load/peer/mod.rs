@@ -33,6 +33,8 @@ const STOP_TIME: Duration = Duration::from_secs(3);
 pub(crate) enum Peer {
     /// What all this is about.
     Exeat,
+    /// The same with ten rules, beside itself with very many.
+    ExeatFew,
     /// Squid, with ssl-bump where TLS is to be opened.
     Squid,
     /// HAProxy with a fixed server, as it is no forward proxy.
@@ -62,8 +64,9 @@ pub(crate) enum Job {
 
 impl Peer {
     /// Every peer, in the order of the report.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Exeat,
+        Self::ExeatFew,
         Self::Squid,
         Self::Haproxy,
         Self::Tinyproxy,
@@ -77,6 +80,7 @@ impl Peer {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Exeat => "exeat",
+            Self::ExeatFew => "exeat-few",
             Self::Squid => "squid",
             Self::Haproxy => "haproxy",
             Self::Tinyproxy => "tinyproxy",
@@ -90,7 +94,7 @@ impl Peer {
     /// Whether it can do a job.
     pub(crate) const fn does(self, job: Job) -> bool {
         match self {
-            Self::Exeat | Self::Squid => true,
+            Self::Exeat | Self::ExeatFew | Self::Squid => true,
             Self::Tinyproxy | Self::Relay => matches!(job, Job::Forward | Job::Tunnel),
             Self::Haproxy | Self::Direct => matches!(job, Job::Forward),
             Self::Splice => matches!(job, Job::Tunnel),
@@ -100,7 +104,7 @@ impl Peer {
 
     /// Whether it judges requests, so that rules and starting are worth a measurement.
     pub(crate) const fn has_policy(self) -> bool {
-        matches!(self, Self::Exeat | Self::Squid | Self::Haproxy | Self::Tinyproxy)
+        matches!(self, Self::Exeat | Self::ExeatFew | Self::Squid | Self::Haproxy | Self::Tinyproxy)
     }
 
     /// What clients call the origin. Tinyproxy resolves names with the system alone, so it gets the address.
@@ -114,7 +118,7 @@ impl Peer {
     /// Its program, or none where it is not installed.
     pub(crate) fn program(self, exeat: &Path) -> Option<PathBuf> {
         let candidates: &[&str] = match self {
-            Self::Exeat => return exeat.is_file().then(|| exeat.to_owned()),
+            Self::Exeat | Self::ExeatFew => return exeat.is_file().then(|| exeat.to_owned()),
             Self::Squid => &["/usr/sbin/squid"],
             Self::Haproxy => &["/usr/sbin/haproxy"],
             Self::Tinyproxy => &["/usr/bin/tinyproxy", "/usr/sbin/tinyproxy"],
@@ -177,7 +181,7 @@ impl Launch {
     /// Sets a proxy up for a task. None for no proxy.
     pub(crate) fn prepare(peer: Peer, program: PathBuf, task: &Task<'_>) -> anyhow::Result<Option<Self>> {
         let args = match peer {
-            Peer::Exeat => exeat::prepare(task)?,
+            Peer::Exeat | Peer::ExeatFew => exeat::prepare(task)?,
             Peer::Squid => squid::prepare(task)?,
             Peer::Haproxy => haproxy::prepare(task)?,
             Peer::Tinyproxy => tinyproxy::prepare(task)?,
