@@ -24,7 +24,7 @@ pub(crate) enum Goal {
     Tunnel,
     /// As many bytes as come.
     Bulk,
-    /// An open tunnel with an [imitation](imitation) in it, then a new connection; that whole is an operation.
+    /// An open tunnel with an [`imitation`] in it, then a new connection; that whole is an operation.
     Imitate,
     /// One request, and then nothing.
     Idle,

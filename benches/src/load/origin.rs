@@ -28,7 +28,7 @@ pub(crate) enum Behaviour {
     Answer,
     /// Answers the first request with bytes without end.
     Bulk(Arc<OwnedFd>),
-    /// Plays the server of an [imitation](imitation) that opens with so many bytes.
+    /// Plays the server of an [`imitation`] that opens with so many bytes.
     Imitate(usize),
     /// Answers the first request with events that carry the time at which they were sent.
     Events,
