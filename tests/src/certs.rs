@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use base64::Engine as _;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -108,6 +109,16 @@ impl Leaf {
         Self::new(vec![certificate.der().clone()], &key)
     }
 
+    /// Writes the chain and the key into a folder, as PEM files.
+    #[must_use]
+    pub fn write_pem(&self, dir: &Path) -> [PathBuf; 2] {
+        let [chain, key] = ["leaf.pem", "leaf.key"].map(|name| dir.join(name));
+        let certificates: String = self.chain.iter().map(|der| pem("CERTIFICATE", der)).collect();
+        std::fs::write(&chain, certificates).unwrap();
+        std::fs::write(&key, pem("PRIVATE KEY", self.key.secret_der())).unwrap();
+        [chain, key]
+    }
+
     /// A server that shows this certificate and speaks the first of `alpn` that the client offers.
     #[must_use]
     pub fn server_config(&self, alpn: &[&str]) -> Arc<ServerConfig> {
@@ -117,6 +128,12 @@ impl Leaf {
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         Arc::new(config)
     }
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let lines: String = text.as_bytes().chunks(64).map(|line| format!("{}\n", String::from_utf8_lossy(line))).collect();
+    format!("-----BEGIN {label}-----\n{lines}-----END {label}-----\n")
 }
 
 /// A client that trusts `roots` and offers `alpn`.

@@ -2,6 +2,8 @@
 
 mod command;
 mod conn;
+mod h2;
 
 pub use command::{Cmd, Output, curl};
 pub use conn::{RawConn, Response};
+pub use h2::{H2Conn, H2Opened, H2Stream};

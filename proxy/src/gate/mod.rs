@@ -5,6 +5,7 @@
 //! send.
 
 mod fields;
+mod outgoing;
 mod refusal;
 mod request;
 mod tunnel;

@@ -2,9 +2,11 @@
 
 pub(crate) mod detect;
 pub(crate) mod http1;
+pub(crate) mod http2;
 pub(crate) mod proxy;
 pub(crate) mod redact;
 pub(crate) mod stream;
+pub(crate) mod transit;
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The proxy port: absolute-form requests and CONNECT over HTTP/1.1.
+//! The proxy port: absolute-form requests and CONNECT over HTTP/1.1 and HTTP/2.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::detect::{self, Protocol};
 use super::http1::{self, Bounds, Exchange, Head, HeadError, Reply, ResponseBody, Service, Switched};
+use super::http2;
 use super::redact::Shown;
 use super::stream::Stream;
 use crate::audit::Entry;
@@ -26,7 +27,7 @@ use crate::tunnel::{Cause, NameCheck};
 pub(crate) async fn connection(gate: Arc<Gate>, stream: TcpStream, address: SocketAddr, slot: OwnedSemaphorePermit) {
     gate.metrics.connections_active.inc();
     let bounds = bounds(&gate);
-    let service = Forward { gate: Arc::clone(&gate), address };
+    let service = Arc::new(Forward { gate: Arc::clone(&gate), address });
     let mut drain = gate.drain.clone();
     let mut stream = Stream::Tcp(stream);
     let mut first = BytesMut::new();
@@ -36,13 +37,23 @@ pub(crate) async fn connection(gate: Arc<Gate>, stream: TcpStream, address: Sock
     };
     let switched = match detected {
         None => None,
-        Some(Protocol::Http1 | Protocol::Http2 | Protocol::Socks4 | Protocol::Socks5) => {
-            http1::serve(stream, first, &service, bounds, &mut drain).await
+        Some(Protocol::Http2) => {
+            let gate = Arc::clone(&gate);
+            let tunnel = move |switched| tunnel(Arc::clone(&gate), address, switched);
+            Box::pin(http2::serve(stream, first, service, bounds, &mut drain, tunnel)).await;
+            None
+        }
+        Some(Protocol::Http1 | Protocol::Socks4 | Protocol::Socks5) => {
+            http1::serve(stream, first, &*service, bounds, &mut drain).await
         }
     };
-    if let Some(Switched { stream, buffered, switch }) = switched {
+    if let Some(switched) = switched {
         // A tunnel may last for days. It gets a task of its own, so that what serving HTTP took is given back.
-        tokio::spawn(tunnel(gate, address, stream, buffered, switch, slot));
+        tokio::spawn(async move {
+            tunnel(Arc::clone(&gate), address, switched).await;
+            gate.metrics.connections_active.dec();
+            drop(slot);
+        });
     } else {
         gate.metrics.connections_active.dec();
     }
@@ -63,14 +74,9 @@ fn bounds(gate: &Gate) -> Bounds {
     Bounds { head_bytes: limits.header_bytes, head_time: limits.header_time, idle: limits.idle }
 }
 
-async fn tunnel(
-    gate: Arc<Gate>,
-    address: SocketAddr,
-    stream: Stream,
-    buffered: BytesMut,
-    switch: Switch,
-    slot: OwnedSemaphorePermit,
-) {
+/// A tunnel over a whole connection, or over one stream of an HTTP/2 connection.
+async fn tunnel(gate: Arc<Gate>, address: SocketAddr, switched: Switched<Switch>) {
+    let Switched { stream, buffered, switch } = switched;
     gate.metrics.tunnels_active.inc();
     let cause = match switch {
         Switch::Blind(blind) => blind_tunnel(&gate, stream, buffered, *blind).await,
@@ -82,9 +88,7 @@ async fn tunnel(
         }
     };
     gate.metrics.tunnels_active.dec();
-    gate.metrics.connections_active.dec();
     gate.metrics.count_closed(cause);
-    drop(slot);
 }
 
 async fn blind_tunnel(gate: &Gate, mut client: Stream, first: BytesMut, blind: Blind) -> Cause {

@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, BytesMut};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -16,6 +18,8 @@ pub(crate) enum Stream {
     Tcp(TcpStream),
     /// TLS that the gateway terminates inside a tunnel.
     Tls(Box<TlsStream<Rewound>>),
+    /// A stream of an HTTP/2 connection, opened by CONNECT.
+    Http2(Box<TokioIo<Upgraded>>),
 }
 
 /// A stream with bytes put back in front of it.
@@ -78,6 +82,7 @@ macro_rules! each {
         match $self.get_mut() {
             Stream::Tcp($stream) => $call,
             Stream::Tls($stream) => $call,
+            Stream::Http2($stream) => $call,
         }
     };
 }
@@ -113,6 +118,7 @@ impl AsyncWrite for Stream {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
+            Self::Http2(stream) => stream.is_write_vectored(),
         }
     }
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::H2Conn;
 use crate::certs::{client_config, unchecked_client_config};
 use crate::wait::within;
 use crate::wire::{Body, Framing, Head, Io, Wire};
@@ -102,7 +103,7 @@ impl RawConn {
         Self::over(stream)
     }
 
-    fn over(io: impl Io + 'static) -> Self {
+    pub(super) fn over(io: impl Io + 'static) -> Self {
         Self { wire: Wire::new(io), certificates: Vec::new(), alpn: None }
     }
 
@@ -225,7 +226,14 @@ impl RawConn {
 
     /// Starts TLS without looking at the certificate.
     pub async fn tls_unchecked(self, server_name: &str) -> io::Result<Self> {
-        self.tls_with(unchecked_client_config(), server_name).await
+        self.tls_unchecked_with(server_name, &[]).await
+    }
+
+    /// Starts TLS without looking at the certificate, and offers `alpn`.
+    pub async fn tls_unchecked_with(self, server_name: &str, alpn: &[&str]) -> io::Result<Self> {
+        let mut config = unchecked_client_config();
+        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        self.tls_with(config, server_name).await
     }
 
     async fn tls_with(self, config: ClientConfig, server_name: &str) -> io::Result<Self> {
@@ -239,6 +247,13 @@ impl RawConn {
         let certificates = certificates.collect();
         let alpn = session.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned());
         Ok(Self { wire: Wire::new(stream), certificates, alpn })
+    }
+
+    /// Speaks HTTP/2 from here on.
+    pub async fn h2(self) -> H2Conn {
+        let (io, early) = self.wire.into_parts();
+        assert!(early.is_empty(), "the peer spoke first: {early:?}");
+        H2Conn::over(io).await
     }
 
     /// The certificates that the TLS peer showed, leaf first.
