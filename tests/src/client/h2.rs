@@ -27,7 +27,8 @@ pub struct H2Conn {
 /// An exchange under way.
 #[derive(Debug)]
 pub struct H2Stream {
-    response: ResponseFuture,
+    /// The head of the answer.
+    pub response: ResponseFuture,
     /// Sends the request's body.
     pub body: SendStream<Bytes>,
 }
