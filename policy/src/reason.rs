@@ -56,6 +56,10 @@ reasons! {
     NotTls = "not_tls", "the tunnel was permitted for TLS only and opened with something else";
     Misdirected = "misdirected", "the request names another host than the tunnel it came through";
     ProxyAuth = "proxy_auth", "proxy credentials are missing or wrong";
+    AuthLimited = "auth_limited", "too many wrong proxy credentials came from this client's address";
+    ClientTls = "client_tls", "the client did not complete TLS with the proxy port";
+    ProxyHeader = "proxy_header", "a trusted source sent no valid PROXY protocol header";
+    UnsupportedProtocol = "unsupported_protocol", "the client speaks a protocol that the proxy port does not serve";
     BadRequest = "bad_request", "the request breaks the framing rules of HTTP";
     HeadTooLarge = "head_too_large", "the request's header section is larger than the limit";
     HeadTimeout = "head_timeout", "the request's header section did not arrive in time";

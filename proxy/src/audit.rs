@@ -1,12 +1,12 @@
 //! What was decided, told once: one counter step and one log line a decision, with the same reason.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use exeat_policy::{Reason, RuleRef};
 use http::HeaderName;
 
+use crate::client::Client;
 use crate::metrics::Metrics;
 
 /// Which way a request came in.
@@ -18,11 +18,13 @@ pub(crate) enum Entry {
     Connect,
     /// A request inside an inspected tunnel.
     Intercept,
+    /// A SOCKS5 request.
+    Socks5,
 }
 
 impl Entry {
     /// Every entry, in the order of the enum.
-    pub(crate) const ALL: [Self; 3] = [Self::Forward, Self::Connect, Self::Intercept];
+    pub(crate) const ALL: [Self; 4] = [Self::Forward, Self::Connect, Self::Intercept, Self::Socks5];
 
     /// The word in metrics and events.
     pub(crate) const fn as_str(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Entry {
             Self::Forward => "forward",
             Self::Connect => "connect",
             Self::Intercept => "intercept",
+            Self::Socks5 => "socks5",
         }
     }
 
@@ -86,7 +89,7 @@ pub(crate) struct Record<'a> {
     /// Which way the request came in.
     pub(crate) entry: Entry,
     /// Who asked.
-    pub(crate) client: SocketAddr,
+    pub(crate) client: &'a Client,
     /// The method as sent.
     pub(crate) method: &'a str,
     /// What was asked for: a URL without its query, or an authority.
@@ -134,7 +137,8 @@ impl Audit {
             rule = rule.as_ref().map(tracing::field::display),
             server = record.server,
             injected,
-            client = %record.client,
+            client = %record.client.address,
+            user = record.client.user.as_deref(),
             generation = record.generation,
             detail,
         );

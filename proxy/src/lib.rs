@@ -10,6 +10,7 @@
 mod admin;
 mod audit;
 pub mod cli;
+mod client;
 pub mod config;
 mod credentials;
 mod crypto;

@@ -100,10 +100,16 @@ pub(crate) fn add_date(headers: &mut HeaderMap) {
 /// The status code that a reason is answered with.
 const fn status(reason: Reason) -> StatusCode {
     match reason {
-        Reason::Malformed | Reason::UnsupportedScheme | Reason::BadRequest => StatusCode::BAD_REQUEST,
+        Reason::Malformed
+        | Reason::UnsupportedScheme
+        | Reason::BadRequest
+        | Reason::ClientTls
+        | Reason::ProxyHeader
+        | Reason::UnsupportedProtocol => StatusCode::BAD_REQUEST,
         Reason::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         Reason::HeadTimeout => StatusCode::REQUEST_TIMEOUT,
         Reason::ProxyAuth => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+        Reason::AuthLimited => StatusCode::TOO_MANY_REQUESTS,
         Reason::Misdirected => StatusCode::MISDIRECTED_REQUEST,
         Reason::NotFound => StatusCode::NOT_FOUND,
         Reason::ConnectionLimit | Reason::TunnelLimit | Reason::Draining => StatusCode::SERVICE_UNAVAILABLE,
@@ -135,6 +141,37 @@ const fn status(reason: Reason) -> StatusCode {
     }
 }
 
+/// The code of a SOCKS5 reply (RFC 1928 section 6) that a reason is answered with.
+pub(crate) const fn socks5_reply(reason: Reason) -> u8 {
+    const SUCCEEDED: u8 = 0;
+    const GENERAL_FAILURE: u8 = 1;
+    const NOT_ALLOWED_BY_RULESET: u8 = 2;
+    const NETWORK_UNREACHABLE: u8 = 3;
+    const HOST_UNREACHABLE: u8 = 4;
+    const CONNECTION_REFUSED: u8 = 5;
+    const TTL_EXPIRED: u8 = 6;
+    const COMMAND_NOT_SUPPORTED: u8 = 7;
+    const ADDRESS_TYPE_NOT_SUPPORTED: u8 = 8;
+    match reason {
+        Reason::MethodRefused => COMMAND_NOT_SUPPORTED,
+        Reason::UnsupportedProtocol => ADDRESS_TYPE_NOT_SUPPORTED,
+        Reason::ConnectFailed => NETWORK_UNREACHABLE,
+        Reason::DnsNotFound | Reason::DnsFailed => HOST_UNREACHABLE,
+        Reason::ConnectRefused => CONNECTION_REFUSED,
+        Reason::ConnectTimeout | Reason::UpstreamTimeout => TTL_EXPIRED,
+        // A name that cannot be read is denied, as any rule would deny it.
+        Reason::Malformed => NOT_ALLOWED_BY_RULESET,
+        _ => match status(reason) {
+            StatusCode::OK => SUCCEEDED,
+            StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => NOT_ALLOWED_BY_RULESET,
+            _ => GENERAL_FAILURE,
+        },
+    }
+}
+
+/// What a SOCKS4 client is answered, whatever it asks for: "request rejected or failed", and an address of zeros.
+pub(crate) const SOCKS4_REJECTED: [u8; 8] = [0, 0x5B, 0, 0, 0, 0, 0, 0];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,8 +197,32 @@ mod tests {
     fn refusals_have_statuses_of_the_contract() {
         for reason in Reason::ALL {
             let code = status(*reason).as_u16();
-            let expected = [200, 400, 403, 404, 407, 408, 421, 431, 500, 502, 503, 504];
+            let expected = [200, 400, 403, 404, 407, 408, 421, 429, 431, 500, 502, 503, 504];
             assert!(expected.contains(&code), "{reason}: {code}");
         }
+    }
+
+    #[test]
+    fn socks_replies_say_what_kind_of_failure_it_is() {
+        for (reason, reply) in [
+            (Reason::Allowed, 0),
+            (Reason::DefaultAllow, 0),
+            (Reason::TunnelLimit, 1),
+            (Reason::BadRequest, 1),
+            (Reason::NotAllowed, 2),
+            (Reason::GuardAddress, 2),
+            (Reason::InspectOff, 2),
+            (Reason::Malformed, 2),
+            (Reason::ConnectFailed, 3),
+            (Reason::DnsNotFound, 4),
+            (Reason::ConnectRefused, 5),
+            (Reason::ConnectTimeout, 6),
+            (Reason::MethodRefused, 7),
+            (Reason::UnsupportedProtocol, 8),
+        ] {
+            assert_eq!(socks5_reply(reason), reply, "{reason}");
+        }
+        let succeeded = Reason::ALL.iter().filter(|reason| socks5_reply(**reason) == 0).count();
+        assert_eq!(succeeded, 2, "nothing but a permit succeeds");
     }
 }

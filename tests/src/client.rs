@@ -2,6 +2,7 @@
 
 mod command;
 mod conn;
+pub mod socks;
 
 pub use command::{Cmd, Output, curl};
 pub use conn::{RawConn, Response};

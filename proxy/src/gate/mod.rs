@@ -9,7 +9,6 @@ mod refusal;
 mod request;
 mod tunnel;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use exeat_policy::target::Authority;
@@ -22,6 +21,7 @@ pub(crate) use fields::Pseudonym;
 pub(crate) use refusal::{Refusal, Subject};
 
 use crate::audit::{Audit, Entry};
+use crate::client::Client;
 use crate::drain::Drain;
 use crate::intercept::Leaves;
 use crate::metrics::Metrics;
@@ -51,10 +51,10 @@ pub(crate) struct Gate {
 }
 
 /// Where a request comes from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    /// The client's address.
-    pub(crate) address: SocketAddr,
+    /// The client.
+    pub(crate) client: Client,
     /// Which way the request came in.
     pub(crate) entry: Entry,
 }
@@ -68,6 +68,8 @@ pub(crate) enum Switch {
     Inspect {
         /// Where it leads.
         authority: Authority,
+        /// Who asked for it.
+        client: Client,
         /// Its place among the tunnels.
         slot: OwnedSemaphorePermit,
     },

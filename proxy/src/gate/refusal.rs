@@ -61,7 +61,7 @@ impl From<InjectError> for Refusal {
 
 /// A request as the record and the answer speak of it.
 pub(crate) struct Subject<'a> {
-    pub(crate) caller: Caller,
+    pub(crate) caller: &'a Caller,
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) method: &'a str,
     /// What was asked for, as the answer shows it.
@@ -78,7 +78,7 @@ pub(crate) struct Subject<'a> {
 impl<'a> Subject<'a> {
     /// A request that could not be read far enough to be judged.
     pub(crate) fn unjudged(
-        caller: Caller,
+        caller: &'a Caller,
         snapshot: &'a Snapshot,
         method: &'a str,
         shown: &'a (dyn fmt::Display + Sync),
@@ -132,9 +132,14 @@ impl Gate {
         self.record(subject, reason, injected, "");
     }
 
+    /// Takes a refusal down that is answered in no words, or in those of another protocol than HTTP.
+    pub(crate) fn turned_away(&self, subject: &Subject<'_>, refusal: &Refusal) {
+        self.record(subject, refusal.reason, &[], &refusal.inside);
+    }
+
     /// Takes a refusal down and answers it.
     pub(crate) fn refused(&self, subject: &Subject<'_>, refusal: Refusal) -> Response<ResponseBody> {
-        self.record(subject, refusal.reason, &[], &refusal.inside);
+        self.turned_away(subject, &refusal);
         self.explain(subject, refusal)
     }
 
@@ -153,7 +158,7 @@ impl Gate {
         let Subject { caller, snapshot, method, target, rule, server, .. } = *subject;
         self.audit.record(&Record {
             entry: caller.entry,
-            client: caller.address,
+            client: &caller.client,
             method,
             target,
             reason,

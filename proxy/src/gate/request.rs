@@ -37,7 +37,7 @@ impl Gate {
         self.metrics.decision_seconds.observe(began.elapsed().as_secs_f64());
         let method = exchange.head.method.clone();
         let mut subject = Subject {
-            caller,
+            caller: &caller,
             snapshot: &snapshot,
             method: method.as_str(),
             url: &target,

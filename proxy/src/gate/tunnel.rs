@@ -15,6 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::refusal::{Refusal, Subject};
 use super::{Blind, Caller, Gate, Switch};
+use crate::client::Client;
 use crate::listener::http1::{Reply, ResponseBody};
 use crate::metrics::TunnelResult;
 use crate::permit::{self, Judged, Passage};
@@ -25,16 +26,40 @@ use crate::tunnel::{Cause, Kind, NameCheck};
 impl Gate {
     /// Judges a CONNECT and opens the tunnel if it may be.
     pub(crate) async fn tunnel(&self, caller: Caller, authority: Authority) -> Reply<Switch> {
+        match self.open_or(&caller, &authority, |subject, refusal| self.explain(subject, refusal)).await {
+            Ok(switch) => Reply::Switch(established(), switch),
+            Err(mut response) => {
+                name_reason(&mut response);
+                Reply::Response(response)
+            }
+        }
+    }
+
+    /// Judges a tunnel that was asked for in another protocol than HTTP, and opens it if it may be.
+    ///
+    /// # Errors
+    /// Why it may not or cannot be opened; that has been taken down.
+    pub(crate) async fn tunnel_or_reason(&self, caller: &Caller, authority: &Authority) -> Result<Switch, Reason> {
+        self.open_or(caller, authority, |_, refusal| refusal.reason).await
+    }
+
+    /// Judges a tunnel, opens it if it may be, and takes down what became of it.
+    async fn open_or<E>(
+        &self,
+        caller: &Caller,
+        authority: &Authority,
+        explain: impl FnOnce(&Subject<'_>, Refusal) -> E,
+    ) -> Result<Switch, E> {
         let began = Instant::now();
         let snapshot = self.current.get();
-        let Judged { leave, reason, rule, layer } = judge(&snapshot, &authority);
+        let Judged { leave, reason, rule, layer } = judge(&snapshot, authority);
         self.metrics.decision_seconds.observe(began.elapsed().as_secs_f64());
         let subject = Subject {
             caller,
             snapshot: &snapshot,
             method: Method::CONNECT.as_str(),
-            url: &authority,
-            target: &authority,
+            url: authority,
+            target: authority,
             rule,
             layer,
             server: None,
@@ -48,7 +73,7 @@ impl Gate {
             None => Err(Refusal::from(reason)),
             Some(passage) => {
                 let owed = self.owe(&subject, reason);
-                let opened = self.open(&snapshot, &authority, passage).await;
+                let opened = self.open(&snapshot, &caller.client, authority, passage).await;
                 owed.settle();
                 opened
             }
@@ -57,7 +82,7 @@ impl Gate {
             Ok(switch) => {
                 self.permitted(&subject, reason, &[]);
                 self.metrics.count_tunnel(kind, TunnelResult::Opened);
-                Reply::Switch(established(), switch)
+                Ok(switch)
             }
             Err(refusal) => {
                 let result = match crate::audit::Outcome::of(refusal.reason) {
@@ -65,17 +90,24 @@ impl Gate {
                     _ => TunnelResult::Refused,
                 };
                 self.metrics.count_tunnel(kind, result);
-                let mut response = self.refused(&subject, refusal);
-                name_reason(&mut response);
-                Reply::Response(response)
+                self.turned_away(&subject, &refusal);
+                Err(explain(&subject, refusal))
             }
         }
     }
 
-    async fn open(&self, snapshot: &Snapshot, authority: &Authority, passage: Passage) -> Result<Switch, Refusal> {
+    async fn open(
+        &self,
+        snapshot: &Snapshot,
+        client: &Client,
+        authority: &Authority,
+        passage: Passage,
+    ) -> Result<Switch, Refusal> {
         match passage {
             Passage::Inspect if !snapshot.config.intercept.enabled => Err(Reason::InspectOff.into()),
-            Passage::Inspect => Ok(Switch::Inspect { authority: authority.clone(), slot: self.slot()? }),
+            Passage::Inspect => {
+                Ok(Switch::Inspect { authority: authority.clone(), client: client.clone(), slot: self.slot()? })
+            }
             Passage::Blind { permit, tls_only } => {
                 let slot = self.slot()?;
                 let upstream = self.upstream.dial(&snapshot.route, &permit).await?;

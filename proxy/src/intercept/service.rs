@@ -27,7 +27,7 @@ impl Service for Inspected {
 
     async fn call(&self, exchange: Exchange) -> Reply<Switch> {
         match self.target(&exchange) {
-            Ok(target) => self.gate.request(self.caller, target, exchange).await,
+            Ok(target) => self.gate.request(self.caller.clone(), target, exchange).await,
             Err(refusal) => {
                 let head = &exchange.head;
                 Reply::Response(self.refused(head.method.as_str(), &head.target, refusal))
@@ -78,7 +78,7 @@ impl Inspected {
     fn refused(&self, method: &str, target: &str, refusal: Refusal) -> Response<ResponseBody> {
         let snapshot = self.gate.current.get();
         let url = format!("{}://{}{}", self.scheme, self.authority, Shown(target));
-        let subject = Subject::unjudged(self.caller, &snapshot, method, &url);
+        let subject = Subject::unjudged(&self.caller, &snapshot, method, &url);
         self.gate.refused(&subject, refusal)
     }
 }

@@ -4,10 +4,10 @@ pub(crate) mod detect;
 pub(crate) mod http1;
 pub(crate) mod proxy;
 pub(crate) mod redact;
+pub(crate) mod socks;
 pub(crate) mod stream;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use crate::client::Address;
 use crate::drain::Drain;
 
 /// How long accepting pauses when the process has no descriptor or memory left for a connection.
@@ -32,7 +33,7 @@ pub(crate) async fn accept<F>(
     slots: Arc<Semaphore>,
     full: impl Fn() -> Vec<u8>,
     mut drain: Drain,
-    serve: impl Fn(TcpStream, SocketAddr, OwnedSemaphorePermit) -> F,
+    serve: impl Fn(TcpStream, Address, OwnedSemaphorePermit) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -47,7 +48,7 @@ pub(crate) async fn accept<F>(
                 // A socket that refuses the option still works, with more delay.
                 let _ = stream.set_nodelay(true);
                 if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
-                    tokio::spawn(serve(stream, address, slot));
+                    tokio::spawn(serve(stream, Address::Tcp(address), slot));
                 } else if let Ok(place) = Arc::clone(&turned_away).try_acquire_owned() {
                     tokio::spawn(turn_away(stream, full(), place));
                 }

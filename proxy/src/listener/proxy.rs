@@ -1,6 +1,5 @@
-//! The proxy port: absolute-form requests and CONNECT over HTTP/1.1.
+//! The proxy port: absolute-form requests and CONNECT over HTTP/1.1, and SOCKS5.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -15,18 +14,20 @@ use tokio::time::timeout;
 use super::detect::{self, Protocol};
 use super::http1::{self, Bounds, Exchange, Head, HeadError, Reply, ResponseBody, Service, Switched};
 use super::redact::Shown;
+use super::socks;
 use super::stream::Stream;
 use crate::audit::Entry;
+use crate::client::{Address, Client};
 use crate::gate::{Blind, Caller, Gate, Refusal, Subject, Switch, UpgradedTunnel};
 use crate::intercept::{self, Ended};
 use crate::tunnel::relay::{Outcome, relay};
 use crate::tunnel::{Cause, NameCheck};
 
 /// Serves one client connection to its end. `slot` is its place among the connections.
-pub(crate) async fn connection(gate: Arc<Gate>, stream: TcpStream, address: SocketAddr, slot: OwnedSemaphorePermit) {
+pub(crate) async fn connection(gate: Arc<Gate>, stream: TcpStream, address: Address, slot: OwnedSemaphorePermit) {
     gate.metrics.connections_active.inc();
     let bounds = bounds(&gate);
-    let service = Forward { gate: Arc::clone(&gate), address };
+    let client = Client { address, user: None };
     let mut drain = gate.drain.clone();
     let mut stream = Stream::Tcp(stream);
     let mut first = BytesMut::new();
@@ -36,13 +37,19 @@ pub(crate) async fn connection(gate: Arc<Gate>, stream: TcpStream, address: Sock
     };
     let switched = match detected {
         None => None,
-        Some(Protocol::Http1 | Protocol::Http2 | Protocol::Socks4 | Protocol::Socks5) => {
+        Some(Protocol::Socks4) => {
+            socks::refuse_socks4(&gate, client, stream, first, bounds).await;
+            None
+        }
+        Some(Protocol::Socks5) => socks::serve(&gate, client, stream, first, bounds).await,
+        Some(Protocol::Http1 | Protocol::Http2) => {
+            let service = Forward { gate: Arc::clone(&gate), client };
             http1::serve(stream, first, &service, bounds, &mut drain).await
         }
     };
     if let Some(Switched { stream, buffered, switch }) = switched {
         // A tunnel may last for days. It gets a task of its own, so that what serving HTTP took is given back.
-        tokio::spawn(tunnel(gate, address, stream, buffered, switch, slot));
+        tokio::spawn(tunnel(gate, stream, buffered, switch, slot));
     } else {
         gate.metrics.connections_active.dec();
     }
@@ -63,20 +70,13 @@ fn bounds(gate: &Gate) -> Bounds {
     Bounds { head_bytes: limits.header_bytes, head_time: limits.header_time, idle: limits.idle }
 }
 
-async fn tunnel(
-    gate: Arc<Gate>,
-    address: SocketAddr,
-    stream: Stream,
-    buffered: BytesMut,
-    switch: Switch,
-    slot: OwnedSemaphorePermit,
-) {
+async fn tunnel(gate: Arc<Gate>, stream: Stream, buffered: BytesMut, switch: Switch, slot: OwnedSemaphorePermit) {
     gate.metrics.tunnels_active.inc();
     let cause = match switch {
         Switch::Blind(blind) => blind_tunnel(&gate, stream, buffered, *blind).await,
         Switch::Upgraded(upgraded) => upgraded_tunnel(&gate, stream, buffered, *upgraded).await,
-        Switch::Inspect { authority, slot } => {
-            let cause = Box::pin(inspected_tunnel(&gate, address, authority, stream, buffered)).await;
+        Switch::Inspect { authority, client, slot } => {
+            let cause = Box::pin(inspected_tunnel(&gate, client, authority, stream, buffered)).await;
             drop(slot);
             cause
         }
@@ -111,12 +111,12 @@ async fn upgraded_tunnel(gate: &Gate, mut client: Stream, first: BytesMut, upgra
 /// An inspected tunnel, and the WebSocket that a request in it may become.
 async fn inspected_tunnel(
     gate: &Arc<Gate>,
-    address: SocketAddr,
+    client: Client,
     authority: Authority,
     stream: Stream,
     first: BytesMut,
 ) -> Cause {
-    let caller = Caller { address, entry: Entry::Intercept };
+    let caller = Caller { client, entry: Entry::Intercept };
     match intercept::serve(gate, caller, authority.clone(), stream, first, bounds(gate)).await {
         Ended::With(cause) => {
             if matches!(cause, Cause::NotTls) {
@@ -147,7 +147,7 @@ fn note_end(gate: &Gate, authority: &Authority, Outcome { up, down, cause }: Out
 #[derive(Debug)]
 struct Forward {
     gate: Arc<Gate>,
-    address: SocketAddr,
+    client: Client,
 }
 
 impl Service for Forward {
@@ -155,7 +155,7 @@ impl Service for Forward {
 
     async fn call(&self, exchange: Exchange) -> Reply<Switch> {
         let entry = if exchange.head.method == Method::CONNECT { Entry::Connect } else { Entry::Forward };
-        let caller = Caller { address: self.address, entry };
+        let caller = Caller { client: self.client.clone(), entry };
         let refusal = match entry {
             Entry::Connect => match authority(&exchange.head) {
                 Ok(authority) => return self.gate.tunnel(caller, authority).await,
@@ -167,17 +167,17 @@ impl Service for Forward {
             },
         };
         let Head { method, target, .. } = &exchange.head;
-        Reply::Response(self.refused(caller, method.as_str(), target, refusal))
+        Reply::Response(self.refused(&caller, method.as_str(), target, refusal))
     }
 
     fn refuse(&self, error: &HeadError) -> Response<ResponseBody> {
-        let caller = Caller { address: self.address, entry: Entry::Forward };
-        self.refused(caller, "", "", Refusal::new(error.reason, error.detail))
+        let caller = Caller { client: self.client.clone(), entry: Entry::Forward };
+        self.refused(&caller, "", "", Refusal::new(error.reason, error.detail))
     }
 }
 
 impl Forward {
-    fn refused(&self, caller: Caller, method: &str, target: &str, refusal: Refusal) -> Response<ResponseBody> {
+    fn refused(&self, caller: &Caller, method: &str, target: &str, refusal: Refusal) -> Response<ResponseBody> {
         let snapshot = self.gate.current.get();
         let shown = Shown(target);
         let subject = Subject::unjudged(caller, &snapshot, method, &shown);
