@@ -14,9 +14,11 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 mod grants;
+mod range;
 mod table;
 
 pub use grants::{GrantError, Grants};
+pub use range::{AddressRange, RangeError};
 
 use crate::host::{Host, embedded_ipv4};
 

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 
 use crate::drain::Drain;
 use crate::gate::Gate;
-use crate::listener;
+use crate::listener::{self, Listener};
 use crate::respond::Problem;
 
 /// How many connections the admin listener holds.
@@ -32,7 +32,7 @@ pub(crate) async fn serve(gate: Arc<Gate>, admin: TcpListener) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let (_never, forever): (_, Drain) = crate::drain::pair();
     let full = listener::proxy::full_answer;
-    listener::accept(admin, slots, full, forever, move |stream, _, slot| {
+    listener::accept(Listener::Tcp(admin), slots, full, forever, move |stream, _, slot| {
         let gate = Arc::clone(&gate);
         async move {
             let service = service_fn(|request: Request<Incoming>| {

@@ -16,14 +16,23 @@ pub(crate) struct Client {
 /// Where a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
-    /// The far end of a TCP connection.
+    /// The far end of a TCP connection, or what a trusted source said it is.
     Tcp(SocketAddr),
+    /// A process of this machine, by a Unix socket.
+    Unix {
+        /// The user it ran as when it connected.
+        uid: u32,
+        /// The process, where the system tells.
+        pid: Option<i32>,
+    },
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "tcp {address}"),
+            Self::Unix { uid, pid: Some(pid) } => write!(f, "unix uid={uid} pid={pid}"),
+            Self::Unix { uid, pid: None } => write!(f, "unix uid={uid}"),
         }
     }
 }

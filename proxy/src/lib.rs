@@ -5,10 +5,11 @@
 //! `exeat-policy` crate; this one brings the decisions to real traffic.
 //!
 //! The modules depend on each other downwards only: [`cli`] → server → listener → gate → intercept, tunnel,
-//! upstream, credentials → audit, respond, metrics.
+//! upstream, credentials, auth → audit, respond, metrics.
 
 mod admin;
 mod audit;
+mod auth;
 pub mod cli;
 mod client;
 pub mod config;

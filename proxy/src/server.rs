@@ -4,24 +4,27 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use exeat_policy::diag::Diagnostic;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::admin;
 use crate::audit::Audit;
+use crate::auth::{Accounts, Limiter};
 use crate::config::Config;
 use crate::credentials::{Injector, Sources};
 use crate::drain;
 use crate::gate::{Gate, Pseudonym};
 use crate::guard::Guard;
 use crate::intercept::{Ca, CaError, Leaves};
-use crate::listener::{self, proxy};
+use crate::listener::unix::UnixSocket;
+use crate::listener::{self, Listener, proxy, tls};
 use crate::load::{self, Inputs, LoadError, Loaded};
 use crate::metrics::Metrics;
 use crate::snapshot::{Current, Snapshot};
@@ -72,6 +75,14 @@ pub enum StartError {
         /// What the system said.
         cause: io::Error,
     },
+    /// A Unix socket cannot be listened on.
+    #[error("cannot listen on the Unix socket {}: {cause}", path.display())]
+    ListenUnix {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
     /// The metrics could not be registered.
     #[error("cannot register the metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -99,6 +110,8 @@ pub struct Gateway {
     gate: Arc<Gate>,
     trigger: drain::Trigger,
     proxy: TcpListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    unix: Option<UnixSocket>,
     admin: Option<TcpListener>,
     options: Options,
     own: Vec<SocketAddr>,
@@ -114,6 +127,14 @@ pub struct Gateway {
 pub struct Summary {
     /// The proxy port.
     pub proxy: SocketAddr,
+    /// Whether the proxy port speaks TLS.
+    pub tls: bool,
+    /// Whether its clients need certificates.
+    pub client_certificates: bool,
+    /// The Unix socket beside the proxy port.
+    pub unix: Option<PathBuf>,
+    /// How many may use the gateway: users, tokens. Everybody where both are 0.
+    pub accounts: (usize, usize),
     /// The admin listener.
     pub admin: Option<SocketAddr>,
     /// The CA's certificate.
@@ -141,6 +162,8 @@ impl Gateway {
         let loaded = load::load(&inputs(&options))?;
         let listen = loaded.config.listen.proxy;
         let proxy = bind(listen, "--listen").await?;
+        let tls = loaded.config.listen.tls.as_ref().map(tls::server_config).transpose().map_err(StartError::File)?;
+        let unix = loaded.config.listen.unix.as_deref().map(bind_unix).transpose()?;
         let admin = match loaded.config.admin.listen {
             Some(address) => Some(bind(address, "--admin").await?),
             None => None,
@@ -168,6 +191,7 @@ impl Gateway {
             audit: Audit::new(Arc::clone(&metrics)),
             metrics,
             leaves: Leaves::new(ca)?,
+            wrong_credentials: Limiter::new(Instant::now()),
             pseudonym: Pseudonym::new(unique()),
             tunnel_slots: Arc::new(Semaphore::new(limits.tunnels)),
             drain,
@@ -176,6 +200,8 @@ impl Gateway {
             gate,
             trigger,
             proxy,
+            tls,
+            unix,
             admin,
             options,
             own,
@@ -195,17 +221,17 @@ impl Gateway {
     /// Serves until `shutdown` resolves, then drains: no new connections, requests under way are finished, tunnels get
     /// the drain time. Loads the files anew each time `reload` yields.
     pub async fn serve(self, shutdown: impl Future<Output = ()>, mut reload: impl AsyncFnMut()) {
-        let Self { gate, trigger, proxy, admin, options, own, connections, connection_limit, reloading, .. } = self;
+        let Self {
+            gate, trigger, proxy, tls, unix, admin, options, own, connections, connection_limit, reloading, ..
+        } = self;
         gate.metrics.ready.set(1);
         if let Some(admin) = admin {
             tokio::spawn(admin::serve(Arc::clone(&gate), admin));
         }
         tokio::spawn(reap(Arc::clone(&gate)));
-        let accepting =
-            tokio::spawn(listener::accept(proxy, Arc::clone(&connections), proxy::full_answer, gate.drain.clone(), {
-                let gate = Arc::clone(&gate);
-                move |stream, address, slot| proxy::connection(Arc::clone(&gate), stream, address, slot)
-            }));
+        let ways_in = std::iter::once((Listener::Tcp(proxy), tls)).chain(unix.map(|unix| (Listener::Unix(unix), None)));
+        let accepting: Vec<_> =
+            ways_in.map(|(listener, tls)| accept(listener, tls, Arc::clone(&gate), Arc::clone(&connections))).collect();
         let reloads = async {
             loop {
                 reload().await;
@@ -219,7 +245,9 @@ impl Gateway {
         }
         gate.metrics.ready.set(0);
         trigger.begin();
-        let _ = accepting.await;
+        for accepting in accepting {
+            let _ = accepting.await;
+        }
         let drain_time = gate.current.get().config.limits.drain_time;
         let all = u32::try_from(connection_limit).unwrap_or(u32::MAX);
         tracing::info!("draining");
@@ -228,6 +256,21 @@ impl Gateway {
             Err(_) => tracing::warn!("the drain time is over; closing what is left"),
         }
     }
+}
+
+/// Serves what comes in at a listener, from a task of its own.
+fn accept(
+    listener: Listener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    gate: Arc<Gate>,
+    connections: Arc<Semaphore>,
+) -> JoinHandle<()> {
+    let drain = gate.drain.clone();
+    // What a TLS client could not read is not said to it.
+    let full = if tls.is_some() { Vec::new } else { proxy::full_answer };
+    tokio::spawn(listener::accept(listener, connections, full, drain, move |stream, address, slot| {
+        proxy::connection(Arc::clone(&gate), tls.clone(), stream, address, slot)
+    }))
 }
 
 /// Replaces the snapshot, or keeps it and says why.
@@ -263,6 +306,8 @@ fn warn_of_fixed(before: &Config, after: &Config) {
     let (old, new) = (&before.limits, &after.limits);
     let fixed = [
         ("listen.proxy", before.listen.proxy == after.listen.proxy),
+        ("listen.unix", before.listen.unix == after.listen.unix),
+        ("listen.tls_cert", before.listen.tls == after.listen.tls),
         ("admin.listen", before.admin.listen == after.admin.listen),
         ("intercept.ca_cert", before.intercept.ca == after.intercept.ca),
         ("limits.connections", old.connections == new.connections),
@@ -295,7 +340,8 @@ fn snapshot(generation: u64, loaded: Loaded, own: &[SocketAddr]) -> Result<Snaps
         connect_time: config.limits.connect_time,
     };
     let injector = Injector::new(injections, Sources::new(&config.bindings));
-    Ok(Snapshot { generation, policy, route, injector, config })
+    let accounts = Accounts::load(&config.listen.auth).map_err(StartError::File)?;
+    Ok(Snapshot { generation, policy, route, injector, accounts, config })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StartError> {
@@ -330,9 +376,14 @@ fn announce(snapshot: &Snapshot, metrics: &Metrics) -> Vec<String> {
 }
 
 fn summarise(loaded: &Loaded, proxy: SocketAddr, admin: Option<SocketAddr>, ca: &Ca) -> Summary {
+    let listen = &loaded.config.listen;
     let allowed = loaded.policy.rules().filter(|rule| rule.list == exeat_policy::ListKind::Allowed).count();
     Summary {
         proxy,
+        tls: listen.tls.is_some(),
+        client_certificates: listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
+        unix: listen.unix.clone(),
+        accounts: (listen.auth.users.len(), listen.auth.tokens.len()),
         admin,
         ca: ca.cert_path().to_owned(),
         files: loaded.files.clone(),
@@ -363,6 +414,10 @@ fn exposed(proxy: SocketAddr, admin: Option<SocketAddr>) -> Vec<String> {
 
 async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, flag, cause: source })
+}
+
+fn bind_unix(path: &Path) -> Result<UnixSocket, StartError> {
+    UnixSocket::bind(path).map_err(|cause| StartError::ListenUnix { path: path.to_owned(), cause })
 }
 
 fn local(listener: &TcpListener, address: SocketAddr, flag: &'static str) -> Result<SocketAddr, StartError> {

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use exeat_policy::Policy;
 use tokio::sync::watch;
 
+use crate::auth::Accounts;
 use crate::config::Config;
 use crate::credentials::Injector;
 use crate::upstream::Route;
@@ -24,6 +25,8 @@ pub(crate) struct Snapshot {
     pub(crate) route: Route,
     /// What is put on requests.
     pub(crate) injector: Injector,
+    /// Who may use the gateway.
+    pub(crate) accounts: Accounts,
     /// The config it was built from.
     pub(crate) config: Config,
 }

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -72,6 +74,14 @@ impl TestCa {
         self.sign(leaf_params(names))
     }
 
+    /// A good certificate for a client called `name`.
+    #[must_use]
+    pub fn client(&self, name: &str) -> Leaf {
+        let mut params = leaf_params(&[name]);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
     /// A certificate that was good until yesterday.
     #[must_use]
     pub fn expired(&self, names: &[&str]) -> Leaf {
@@ -108,6 +118,26 @@ impl Leaf {
         Self::new(vec![certificate.der().clone()], &key)
     }
 
+    /// The chain in PEM.
+    #[must_use]
+    pub fn cert_pem(&self) -> String {
+        self.chain.iter().map(|certificate| pem("CERTIFICATE", certificate)).collect()
+    }
+
+    /// The private key in PEM.
+    #[must_use]
+    pub fn key_pem(&self) -> String {
+        pem("PRIVATE KEY", self.key.secret_der())
+    }
+
+    /// A client that trusts `roots` and shows this certificate.
+    #[must_use]
+    pub fn client_config(&self, roots: Arc<RootCertStore>) -> ClientConfig {
+        let builder = ClientConfig::builder_with_provider(default_provider().into());
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+        builder.with_client_auth_cert(self.chain.clone(), self.key.clone_key()).unwrap()
+    }
+
     /// A server that shows this certificate and speaks the first of `alpn` that the client offers.
     #[must_use]
     pub fn server_config(&self, alpn: &[&str]) -> Arc<ServerConfig> {
@@ -117,6 +147,12 @@ impl Leaf {
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         Arc::new(config)
     }
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = BASE64.encode(der);
+    let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
 /// A client that trusts `roots` and offers `alpn`.

@@ -65,6 +65,7 @@ codes! {
     HalfOfCa = "E0303", "a CA for interception with its certificate or its key only";
     BadOverride = "E0304", "an override that is not section.key=value";
     Grant = "E0305", "an entry of guard.allow that is no address, range or class, or that cannot be granted";
+    HalfOfTls = "E0308", "files for TLS on the proxy port of which one needs another that is not written";
     CatalogMissing = "E0307", "a server that uses a catalog entry the gateway does not have";
     InjectUrl = "E0306", "a url to inject for that is not a URL prefix";
 

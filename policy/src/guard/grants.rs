@@ -2,9 +2,8 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 
-use super::{AddressClass, aspects, classify, table};
+use super::{AddressClass, AddressRange, RangeError, aspects, classify, table};
 
 /// What `[guard] allow` grants: addresses, ranges, and classes by their words.
 ///
@@ -20,7 +19,7 @@ pub struct Grants {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Grant {
     Class(AddressClass),
-    Range(Range),
+    Range(AddressRange),
 }
 
 /// Why an entry grants nothing; the display says what was expected and what was found.
@@ -77,7 +76,7 @@ impl Grants {
             Some(AddressClass::Metadata) => return Err(GrantError::Metadata),
             Some(AddressClass::Global) => return Err(GrantError::Global(entry.to_owned())),
             Some(class) => Grant::Class(class),
-            None => Grant::Range(Range::parse(entry)?),
+            None => Grant::Range(grantable(entry)?),
         };
         self.entries.push(grant);
         Ok(())
@@ -97,95 +96,43 @@ impl Grants {
             AddressClass::Metadata => false,
             _ => self.entries.iter().any(|grant| match grant {
                 Grant::Class(granted) => *granted == class,
-                Grant::Range(range) => range.contains(ip),
+                Grant::Range(range) => range.holds(ip),
             }),
         })
     }
 }
 
-/// A range of addresses of one family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
-    first: IpAddr,
-    length: u8,
-}
-
-impl Range {
-    fn parse(entry: &str) -> Result<Self, GrantError> {
-        let unreadable = || GrantError::Unreadable(entry.to_owned());
-        let (address, length) = entry.split_once('/').map_or((entry, None), |(ip, length)| (ip, Some(length)));
-        let ip = IpAddr::from_str(address).map_err(|_| unreadable())?;
-        let most = if ip.is_ipv4() { 32 } else { 128 };
-        let length = match length {
-            None => most,
-            Some(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => {
-                text.parse().ok().filter(|length| *length <= most).ok_or_else(unreadable)?
-            }
-            Some(_) => return Err(unreadable()),
+/// Reads a range that can be granted.
+fn grantable(entry: &str) -> Result<AddressRange, GrantError> {
+    let range: AddressRange = entry.parse()?;
+    if range.is_single() {
+        return match classify(range.first()) {
+            AddressClass::Metadata => Err(GrantError::Metadata),
+            AddressClass::Global => Err(GrantError::Global(entry.to_owned())),
+            _ => Ok(range),
         };
-        if ip.to_canonical() != ip {
-            return Err(GrantError::Mapped(entry.to_owned()));
-        }
-        let range = Self { first: masked(ip, length), length };
-        if range.first != ip {
-            return Err(GrantError::HostBits { found: entry.to_owned(), range: format!("{}/{length}", range.first) });
-        }
-        range.check(entry)
     }
-
-    /// That the range can be granted.
-    fn check(self, entry: &str) -> Result<Self, GrantError> {
-        if length_of(self.first) == self.length {
-            return match classify(self.first) {
-                AddressClass::Metadata => Err(GrantError::Metadata),
-                AddressClass::Global => Err(GrantError::Global(entry.to_owned())),
-                _ => Ok(self),
-            };
-        }
-        let (first, last) = (bits(self.first), bits(self.first) | host_bits(self.first, self.length));
-        let rows = if self.first.is_ipv4() { table::V4.as_slice() } else { table::V6.as_slice() };
-        let around = rows.iter().find(|row| row.contains(first) && row.contains(last)).map(|row| row.class);
-        let special_inside =
-            rows.iter().any(|row| row.class != AddressClass::Global && row.first <= last && first <= row.last);
-        match around {
-            Some(class) if class != AddressClass::Global => Ok(self),
-            _ if special_inside => Err(GrantError::TooWide(entry.to_owned())),
-            // IPv6 space that no row holds is reserved.
-            None if self.first.is_ipv6() => Ok(self),
-            _ => Err(GrantError::Global(entry.to_owned())),
-        }
-    }
-
-    fn contains(self, ip: IpAddr) -> bool {
-        self.first.is_ipv4() == ip.is_ipv4() && masked(ip, self.length) == self.first
+    let (first, last) = range.bounds();
+    let rows = if range.first().is_ipv4() { table::V4.as_slice() } else { table::V6.as_slice() };
+    let around = rows.iter().find(|row| row.contains(first) && row.contains(last)).map(|row| row.class);
+    let special_inside =
+        rows.iter().any(|row| row.class != AddressClass::Global && row.first <= last && first <= row.last);
+    match around {
+        Some(class) if class != AddressClass::Global => Ok(range),
+        _ if special_inside => Err(GrantError::TooWide(entry.to_owned())),
+        // IPv6 space that no row holds is reserved.
+        None if range.first().is_ipv6() => Ok(range),
+        _ => Err(GrantError::Global(entry.to_owned())),
     }
 }
 
-const fn length_of(ip: IpAddr) -> u8 {
-    match ip {
-        IpAddr::V4(_) => 32,
-        IpAddr::V6(_) => 128,
-    }
-}
-
-const fn bits(ip: IpAddr) -> u128 {
-    match ip {
-        IpAddr::V4(ip) => ip.to_bits() as u128,
-        IpAddr::V6(ip) => ip.to_bits(),
-    }
-}
-
-/// The bits behind a prefix length.
-fn host_bits(ip: IpAddr, length: u8) -> u128 {
-    let width = u32::from(length_of(ip).saturating_sub(length));
-    1u128.checked_shl(width).map_or(u128::MAX, |bit| bit - 1)
-}
-
-fn masked(ip: IpAddr, length: u8) -> IpAddr {
-    let kept = bits(ip) & !host_bits(ip, length);
-    match ip {
-        IpAddr::V4(_) => IpAddr::V4(std::net::Ipv4Addr::from_bits(u32::try_from(kept).unwrap_or_default())),
-        IpAddr::V6(_) => IpAddr::V6(std::net::Ipv6Addr::from_bits(kept)),
+impl From<RangeError> for GrantError {
+    fn from(error: RangeError) -> Self {
+        match error {
+            RangeError::Unreadable(found) => Self::Unreadable(found),
+            RangeError::HostBits { found, range } => Self::HostBits { found, range },
+            RangeError::Mapped(found) => Self::Mapped(found),
+        }
     }
 }
 

@@ -126,10 +126,19 @@ fn write_ready(path: &Path, summary: &Summary) -> io::Result<()> {
 fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::Result<()> {
     let Style { bold, dim, yellow, reset, .. } = style;
     let Summary { proxy, admin, ca, files, rules: (allowed, blocked), digest, intercepts, cautions, .. } = summary;
+    let scheme = if summary.tls { "https" } else { "http" };
     let files = files.iter().map(|file| &**file).collect::<Vec<_>>().join(", ");
     let digest = digest.get(..19).unwrap_or(digest);
     writeln!(out, "{bold}exeat{reset} {}", env!("CARGO_PKG_VERSION"))?;
-    writeln!(out, "  proxy     http://{proxy}")?;
+    let certificates = if summary.client_certificates { ", client certificates required" } else { "" };
+    writeln!(out, "  proxy     {scheme}://{proxy}  {dim}HTTP, SOCKS5{certificates}{reset}")?;
+    if let Some(path) = &summary.unix {
+        writeln!(out, "  proxy     unix:{}  {dim}HTTP, SOCKS5{reset}", path.display())?;
+    }
+    if summary.accounts != (0, 0) {
+        let (users, tokens) = summary.accounts;
+        writeln!(out, "  auth      required: {users} users, {tokens} tokens")?;
+    }
     match admin {
         Some(admin) => writeln!(out, "  admin     http://{admin}  {dim}/metrics /livez /readyz{reset}")?,
         None => writeln!(out, "  admin     off")?,
@@ -138,7 +147,7 @@ fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::R
     let tls = if *intercepts { "intercepted where a rule needs it" } else { "never intercepted" };
     writeln!(out, "  TLS       {tls}; CA {}", ca.display())?;
     let (exeat, reachable) = (command_name(), super::env::reachable(*proxy));
-    writeln!(out, "  clients   eval \"$({exeat} env --proxy http://{reachable} --ca {})\"", ca.display())?;
+    writeln!(out, "  clients   eval \"$({exeat} env --proxy {scheme}://{reachable} --ca {})\"", ca.display())?;
     for caution in cautions {
         writeln!(out, "  {yellow}warning{reset}   {caution}")?;
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use exeat_policy::diag::Source;
 use exeat_policy::doc::Spanned;
-use exeat_policy::guard::Grants;
+use exeat_policy::guard::{AddressRange, Grants};
 use exeat_policy::manifest::{AuthMode, HeaderValueSpec};
 use exeat_policy::policy::DefaultVerdict;
 use http::HeaderName;
@@ -50,12 +50,46 @@ pub struct Config {
 pub struct Listen {
     /// The proxy port.
     pub proxy: SocketAddr,
+    /// A Unix socket beside it.
+    pub unix: Option<PathBuf>,
+    /// TLS on the proxy port; none where it is plain.
+    pub tls: Option<ListenTls>,
+    /// The sources whose connections begin with a PROXY protocol header.
+    pub proxy_protocol: Vec<AddressRange>,
+    /// Who may use the gateway; everybody where nobody is named.
+    pub auth: Auth,
 }
 
 impl Default for Listen {
     fn default() -> Self {
-        Self { proxy: SocketAddr::from(([127, 0, 0, 1], 3128)) }
+        Self {
+            proxy: SocketAddr::from(([127, 0, 0, 1], 3128)),
+            unix: None,
+            tls: None,
+            proxy_protocol: Vec::new(),
+            auth: Auth::default(),
+        }
     }
+}
+
+/// The files for TLS on the proxy port, all PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenTls {
+    /// The certificate chain, the gateway's own first.
+    pub cert: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+    /// The authorities of client certificates; none where clients need no certificate.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// `[listen.auth]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Auth {
+    /// Where the passwords of users come from, by name.
+    pub users: BTreeMap<String, Binding>,
+    /// Where bearer tokens come from, by a name for the log.
+    pub tokens: BTreeMap<String, Binding>,
 }
 
 /// `[policy]`.

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use exeat_policy::diag::{Code, Diagnostic, Problems, Source, Span, has_errors};
 use exeat_policy::doc::{self, Field, Fields, Format, Node, Spanned, Value, quoted};
 
-use super::{CaFiles, Config};
+use super::{CaFiles, Config, ListenTls};
 
 mod credentials;
 mod duration;
 mod limits;
+mod listen;
 mod network;
 mod overrides;
 mod sections;
@@ -59,17 +60,26 @@ impl Config {
 #[derive(Debug, Default)]
 struct Reader {
     config: Config,
-    ca_cert: Option<CaFile>,
-    ca_key: Option<CaFile>,
+    ca_cert: Option<WrittenFile>,
+    ca_key: Option<WrittenFile>,
+    tls: listen::TlsFiles,
     diagnostics: Vec<Diagnostic>,
 }
 
-/// One file of the interception CA, and where it was named: the two need each other, whichever layers they stand in.
+/// A file that needs another one, whichever layers the two stand in, and where it was named.
 #[derive(Debug)]
-struct CaFile {
+struct WrittenFile {
     path: PathBuf,
     source: Arc<Source>,
     span: Span,
+}
+
+impl WrittenFile {
+    /// A path that was reported counts as written: the other file does not stand alone.
+    fn read(field: Field<'_>, layer: &Layer<'_>) -> Self {
+        let (source, span) = (layer.problems.source().clone(), field.key_span());
+        Self { path: layer.path(field).unwrap_or_default(), source, span }
+    }
 }
 
 impl Reader {
@@ -87,7 +97,7 @@ impl Reader {
     fn root(&mut self, root: &Node, layer: &Layer<'_>) {
         let Some(mut fields) = Fields::root(root, layer.problems) else { return };
         let config = &mut self.config;
-        network::listen(fields.section("listen"), &mut config.listen);
+        listen::listen(fields.section("listen"), layer, &mut config.listen, &mut self.tls);
         sections::policy(fields.section("policy"), layer, &mut config.policy);
         let ca = (&mut self.ca_cert, &mut self.ca_key);
         sections::intercept(fields.section("intercept"), layer, &mut config.intercept, ca);
@@ -112,18 +122,40 @@ impl Reader {
     }
 
     fn finish(mut self) -> (Option<Config>, Vec<Diagnostic>) {
-        match (self.ca_cert, self.ca_key) {
+        match (self.ca_cert.take(), self.ca_key.take()) {
             (Some(cert), Some(key)) => self.config.intercept.ca = Some(CaFiles { cert: cert.path, key: key.path }),
             (Some(file), None) => self.diagnostics.push(half_of_ca(&file, "ca_cert", "ca_key")),
             (None, Some(file)) => self.diagnostics.push(half_of_ca(&file, "ca_key", "ca_cert")),
             (None, None) => {}
         }
+        self.finish_tls();
         let config = (!has_errors(&self.diagnostics)).then_some(self.config);
         (config, self.diagnostics)
     }
+
+    fn finish_tls(&mut self) {
+        let listen::TlsFiles { cert, key, client_ca } = std::mem::take(&mut self.tls);
+        let client_ca = match (cert, key, client_ca) {
+            (Some(cert), Some(key), client_ca) => {
+                let client_ca = client_ca.map(|file| file.path);
+                self.config.listen.tls = Some(ListenTls { cert: cert.path, key: key.path, client_ca });
+                return;
+            }
+            (Some(file), None, _) => return self.diagnostics.push(half_of_tls(&file, "tls_cert", "tls_key")),
+            (None, Some(file), _) => return self.diagnostics.push(half_of_tls(&file, "tls_key", "tls_cert")),
+            (None, None, client_ca) => client_ca,
+        };
+        self.diagnostics.extend(client_ca.map(|file| half_of_tls(&file, "client_ca", "tls_cert")));
+    }
 }
 
-fn half_of_ca(file: &CaFile, written: &str, missing: &str) -> Diagnostic {
+fn half_of_tls(file: &WrittenFile, written: &str, missing: &str) -> Diagnostic {
+    let message = format!("`listen.{written}` is written without `listen.{missing}`");
+    let help = format!("add `{missing}`, or remove `{written}` to leave the proxy port without TLS");
+    Diagnostic::new(Code::HalfOfTls, &file.source, file.span, message, help)
+}
+
+fn half_of_ca(file: &WrittenFile, written: &str, missing: &str) -> Diagnostic {
     let message = format!("`intercept.{written}` is written without `intercept.{missing}`");
     let help = format!("add `{missing}`, or remove `{written}` to use the CA of the state folder");
     Diagnostic::new(Code::HalfOfCa, &file.source, file.span, message, help)

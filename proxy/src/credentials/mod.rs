@@ -4,4 +4,4 @@ mod inject;
 mod source;
 
 pub(crate) use inject::{InjectError, Injection, Injector};
-pub(crate) use source::Sources;
+pub(crate) use source::{Sources, read_secret};

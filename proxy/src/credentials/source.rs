@@ -128,18 +128,28 @@ fn to_header(name: &str, value: &SecretString) -> Result<HeaderValue, SourceErro
     Ok(value)
 }
 
+/// The value of a source as it is now, for one who does not ask again.
+///
+/// # Errors
+/// There is none; the text names the source, never its content.
+pub(crate) fn read_secret(binding: &Binding) -> Result<SecretString, String> {
+    let secret = match binding {
+        Binding::Env(variable) => std::env::var(variable)
+            .map(SecretString::from)
+            .map_err(|_| format!("the environment variable {variable} is not set"))?,
+        Binding::File(path) => {
+            let failed = |error| format!("the file {} cannot be read: {error}", path.display());
+            let metadata = fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+            content(path, &metadata).map_err(failed)?
+        }
+    };
+    if secret.expose_secret().is_empty() { Err("the value is empty".to_owned()) } else { Ok(secret) }
+}
+
 /// The file's content, from the cache while the file is the same.
 fn read(name: &str, path: &Path, cache: &Mutex<Option<Cached>>) -> Result<Arc<SecretString>, SourceError> {
-    let failed = |error: &dyn std::fmt::Display| {
-        SourceError::FileUnreadable(name.to_owned(), path.to_owned(), error.to_string())
-    };
-    let metadata = fs::metadata(path).map_err(|error| failed(&error))?;
-    if !metadata.is_file() {
-        return Err(failed(&"it is not a regular file"));
-    }
-    if metadata.len() > MAX_FILE {
-        return Err(failed(&format_args!("it is larger than {MAX_FILE} bytes")));
-    }
+    let failed = |error| SourceError::FileUnreadable(name.to_owned(), path.to_owned(), error);
+    let metadata = fs::metadata(path).map_err(|error| failed(error.to_string()))?;
     let stamp = Stamp {
         device: metadata.dev(),
         inode: metadata.ino(),
@@ -151,7 +161,19 @@ fn read(name: &str, path: &Path, cache: &Mutex<Option<Cached>>) -> Result<Arc<Se
     if let Some(cached) = cache.as_ref().filter(|cached| cached.stamp == stamp) {
         return Ok(Arc::clone(&cached.value));
     }
-    let mut text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+    let value = Arc::new(content(path, &metadata).map_err(failed)?);
+    *cache = Some(Cached { stamp, value: Arc::clone(&value) });
+    Ok(value)
+}
+
+fn content(path: &Path, metadata: &fs::Metadata) -> Result<SecretString, String> {
+    if !metadata.is_file() {
+        return Err("it is not a regular file".to_owned());
+    }
+    if metadata.len() > MAX_FILE {
+        return Err(format!("it is larger than {MAX_FILE} bytes"));
+    }
+    let mut text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     // Editors and `echo` end a file with one line end; it is not part of the secret.
     if text.ends_with('\n') {
         text.pop();
@@ -159,9 +181,7 @@ fn read(name: &str, path: &Path, cache: &Mutex<Option<Cached>>) -> Result<Arc<Se
             text.pop();
         }
     }
-    let value = Arc::new(SecretString::from(text));
-    *cache = Some(Cached { stamp, value: Arc::clone(&value) });
-    Ok(value)
+    Ok(SecretString::from(text))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! for all: judge by name, find the credentials, resolve and check, connect, take the decision down, and only then
 //! send.
 
+mod authenticate;
 mod fields;
 mod refusal;
 mod request;
@@ -17,10 +18,12 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+pub(crate) use authenticate::Unauthenticated;
 pub(crate) use fields::Pseudonym;
 pub(crate) use refusal::{Refusal, Subject};
 
 use crate::audit::{Audit, Entry};
+use crate::auth::Limiter;
 use crate::client::Client;
 use crate::drain::Drain;
 use crate::intercept::Leaves;
@@ -42,6 +45,8 @@ pub(crate) struct Gate {
     pub(crate) metrics: Arc<Metrics>,
     /// The certificates for inspected tunnels.
     pub(crate) leaves: Leaves,
+    /// Counts wrong proxy credentials.
+    pub(crate) wrong_credentials: Limiter,
     /// How this gateway signs Via.
     pub(crate) pseudonym: Pseudonym,
     /// One permit for each tunnel there may be.

@@ -196,6 +196,9 @@ fn change(reason: Reason, subject: &Subject<'_>) -> Option<String> {
             "the source that the gateway's config names in [bindings] has to give a value".to_owned()
         }
         Reason::CredentialInsecure => "use https".to_owned(),
+        Reason::ProxyAuth => {
+            "put name and password into the proxy's URL, as in http://NAME:PASSWORD@HOST:PORT".to_owned()
+        }
         _ => return None,
     })
 }

@@ -1,21 +1,27 @@
 //! Listening: connections are accepted, counted and served.
 
 pub(crate) mod detect;
+mod entrance;
 pub(crate) mod http1;
 pub(crate) mod proxy;
+mod proxy_protocol;
 pub(crate) mod redact;
 pub(crate) mod socks;
 pub(crate) mod stream;
+pub(crate) mod tls;
+pub(crate) mod unix;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use self::stream::Stream;
+use self::unix::UnixSocket;
 use crate::client::Address;
 use crate::drain::Drain;
 
@@ -26,14 +32,42 @@ const TURNED_AWAY: usize = 64;
 /// How long telling one may take.
 const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 
+/// Where connections come in.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    /// A TCP port.
+    Tcp(TcpListener),
+    /// A Unix socket.
+    Unix(UnixSocket),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<(Stream, Address)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                // A socket that refuses the option still works, with more delay.
+                let _ = stream.set_nodelay(true);
+                Ok((Stream::Tcp(stream), Address::Tcp(address)))
+            }
+            Self::Unix(socket) => {
+                let (stream, _) = socket.listener().accept().await?;
+                // Without its credentials a client would have no address, so the connection counts as failed.
+                let peer = stream.peer_cred().map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))?;
+                Ok((Stream::Unix(stream), Address::Unix { uid: peer.uid(), pid: peer.pid() }))
+            }
+        }
+    }
+}
+
 /// Accepts connections until the drain begins. `serve` gets each with its place among the connections; one that finds
 /// no place gets `full`.
 pub(crate) async fn accept<F>(
-    listener: TcpListener,
+    listener: Listener,
     slots: Arc<Semaphore>,
     full: impl Fn() -> Vec<u8>,
     mut drain: Drain,
-    serve: impl Fn(TcpStream, Address, OwnedSemaphorePermit) -> F,
+    serve: impl Fn(Stream, Address, OwnedSemaphorePermit) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -45,10 +79,8 @@ pub(crate) async fn accept<F>(
         };
         match accepted {
             Ok((stream, address)) => {
-                // A socket that refuses the option still works, with more delay.
-                let _ = stream.set_nodelay(true);
                 if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
-                    tokio::spawn(serve(stream, Address::Tcp(address), slot));
+                    tokio::spawn(serve(stream, address, slot));
                 } else if let Ok(place) = Arc::clone(&turned_away).try_acquire_owned() {
                     tokio::spawn(turn_away(stream, full(), place));
                 }
@@ -73,7 +105,7 @@ fn is_about_one_connection(error: &io::Error) -> bool {
     )
 }
 
-async fn turn_away(mut stream: TcpStream, answer: Vec<u8>, place: OwnedSemaphorePermit) {
+async fn turn_away(mut stream: Stream, answer: Vec<u8>, place: OwnedSemaphorePermit) {
     let _ = timeout(TURN_AWAY_TIME, async {
         stream.write_all(&answer).await?;
         stream.shutdown().await

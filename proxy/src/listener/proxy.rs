@@ -1,4 +1,4 @@
-//! The proxy port: absolute-form requests and CONNECT over HTTP/1.1, and SOCKS5.
+//! The proxy port and the Unix socket beside it: absolute-form requests and CONNECT over HTTP/1.1, and SOCKS5.
 
 use std::sync::Arc;
 
@@ -6,46 +6,58 @@ use bytes::BytesMut;
 use exeat_policy::Reason;
 use exeat_policy::target::{Authority, Target};
 use http::{Method, Response};
+use rustls::ServerConfig;
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::detect::{self, Protocol};
+use super::entrance::{self, Entered};
 use super::http1::{self, Bounds, Exchange, Head, HeadError, Reply, ResponseBody, Service, Switched};
 use super::redact::Shown;
 use super::socks;
 use super::stream::Stream;
 use crate::audit::Entry;
+use crate::auth::Credentials;
 use crate::client::{Address, Client};
-use crate::gate::{Blind, Caller, Gate, Refusal, Subject, Switch, UpgradedTunnel};
+use crate::gate::{Blind, Caller, Gate, Refusal, Subject, Switch, Unauthenticated, UpgradedTunnel};
 use crate::intercept::{self, Ended};
 use crate::tunnel::relay::{Outcome, relay};
 use crate::tunnel::{Cause, NameCheck};
 
-/// Serves one client connection to its end. `slot` is its place among the connections.
-pub(crate) async fn connection(gate: Arc<Gate>, stream: TcpStream, address: Address, slot: OwnedSemaphorePermit) {
+/// Serves one client connection to its end: over TLS where there is a config for it. `slot` is its place among the
+/// connections.
+pub(crate) async fn connection(
+    gate: Arc<Gate>,
+    tls: Option<Arc<ServerConfig>>,
+    stream: Stream,
+    address: Address,
+    slot: OwnedSemaphorePermit,
+) {
     gate.metrics.connections_active.inc();
     let bounds = bounds(&gate);
-    let client = Client { address, user: None };
     let mut drain = gate.drain.clone();
-    let mut stream = Stream::Tcp(stream);
-    let mut first = BytesMut::new();
     let detected = tokio::select! {
-        detected = detect(&mut stream, &mut first, bounds) => detected,
+        detected = async {
+            let mut entered = entrance::enter(&gate, tls, stream, address, bounds).await?;
+            let protocol = detect(&mut entered.stream, &mut entered.first, bounds).await?;
+            Some((protocol, entered))
+        } => detected,
         () = drain.begun() => None,
     };
     let switched = match detected {
         None => None,
-        Some(Protocol::Socks4) => {
-            socks::refuse_socks4(&gate, client, stream, first, bounds).await;
-            None
-        }
-        Some(Protocol::Socks5) => socks::serve(&gate, client, stream, first, bounds).await,
-        Some(Protocol::Http1 | Protocol::Http2) => {
-            let service = Forward { gate: Arc::clone(&gate), client };
-            http1::serve(stream, first, &service, bounds, &mut drain).await
-        }
+        Some((protocol, Entered { client, stream, first })) => match protocol {
+            Protocol::Socks4 => {
+                socks::refuse_socks4(&gate, client, stream, first, bounds).await;
+                None
+            }
+            Protocol::Socks5 => socks::serve(&gate, client, stream, first, bounds).await,
+            Protocol::Http1 | Protocol::Http2 => {
+                let service = Forward { gate: Arc::clone(&gate), client };
+                http1::serve(stream, first, &service, bounds, &mut drain).await
+            }
+        },
     };
     if let Some(Switched { stream, buffered, switch }) = switched {
         // A tunnel may last for days. It gets a task of its own, so that what serving HTTP took is given back.
@@ -57,8 +69,7 @@ pub(crate) async fn connection(gate: Arc<Gate>, stream: TcpStream, address: Addr
 
 /// Finds out what the client speaks. A client may wait with its first byte, but not with the next ones.
 async fn detect(stream: &mut Stream, first: &mut BytesMut, bounds: Bounds) -> Option<Protocol> {
-    let read = timeout(bounds.idle, stream.read_buf(first)).await.ok()?.ok()?;
-    if read == 0 {
+    if first.is_empty() && timeout(bounds.idle, stream.read_buf(first)).await.ok()?.ok()? == 0 {
         return None;
     }
     timeout(bounds.head_time, detect::read_protocol(stream, first)).await.ok().flatten()
@@ -155,7 +166,15 @@ impl Service for Forward {
 
     async fn call(&self, exchange: Exchange) -> Reply<Switch> {
         let entry = if exchange.head.method == Method::CONNECT { Entry::Connect } else { Entry::Forward };
-        let caller = Caller { client: self.client.clone(), entry };
+        let mut caller = Caller { client: self.client.clone(), entry };
+        let presented = || Credentials::in_fields(&exchange.head.headers);
+        if let Err(denied) = self.gate.authenticate(&mut caller.client, presented) {
+            let Unauthenticated { refusal, fields } = *denied;
+            let Head { method, target, .. } = &exchange.head;
+            let mut response = self.refused(&caller, method.as_str(), target, refusal);
+            response.headers_mut().extend(fields);
+            return Reply::Response(response);
+        }
         let refusal = match entry {
             Entry::Connect => match authority(&exchange.head) {
                 Ok(authority) => return self.gate.tunnel(caller, authority).await,

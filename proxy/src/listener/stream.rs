@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 /// The byte stream of a client.
@@ -14,7 +14,9 @@ use tokio_rustls::server::TlsStream;
 pub(crate) enum Stream {
     /// A TCP connection.
     Tcp(TcpStream),
-    /// TLS that the gateway terminates inside a tunnel.
+    /// A connection by a Unix socket.
+    Unix(UnixStream),
+    /// TLS that the gateway terminates, on the proxy port or inside a tunnel.
     Tls(Box<TlsStream<Rewound>>),
 }
 
@@ -77,6 +79,7 @@ macro_rules! each {
     ($self:expr, $stream:ident => $call:expr) => {
         match $self.get_mut() {
             Stream::Tcp($stream) => $call,
+            Stream::Unix($stream) => $call,
             Stream::Tls($stream) => $call,
         }
     };
@@ -112,6 +115,7 @@ impl AsyncWrite for Stream {
     fn is_write_vectored(&self) -> bool {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
+            Self::Unix(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
         }
     }

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use crate::certs::{client_config, unchecked_client_config};
@@ -100,6 +101,11 @@ impl RawConn {
         let stream = within("a connection", TcpStream::connect(addr)).await.unwrap();
         stream.set_nodelay(true).unwrap();
         Self::over(stream)
+    }
+
+    /// Connects to a Unix socket.
+    pub async fn open_unix(path: &Path) -> Self {
+        Self::over(within("a connection", UnixStream::connect(path)).await.unwrap())
     }
 
     fn over(io: impl Io + 'static) -> Self {
@@ -228,7 +234,8 @@ impl RawConn {
         self.tls_with(unchecked_client_config(), server_name).await
     }
 
-    async fn tls_with(self, config: ClientConfig, server_name: &str) -> io::Result<Self> {
+    /// Starts TLS as a client of this kind.
+    pub async fn tls_with(self, config: ClientConfig, server_name: &str) -> io::Result<Self> {
         let (io, early) = self.wire.into_parts();
         assert!(early.is_empty(), "the peer spoke before TLS: {}", String::from_utf8_lossy(&early));
         let name = ServerName::try_from(server_name.to_owned()).unwrap();

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 
 use super::{Gateway, binary};
-use crate::certs::TestCa;
+use crate::certs::{Leaf, TestCa};
 use crate::client::Output;
 use crate::relay::Task;
 use crate::wait::{Journal, until};
@@ -122,6 +122,27 @@ impl Setup {
     pub fn trust(mut self, ca: &TestCa) -> Self {
         self.trusted.push(std::fs::read_to_string(ca.pem_path()).unwrap());
         self
+    }
+
+    /// Has the proxy port speak TLS with this certificate.
+    #[must_use]
+    pub fn listen_tls(self, leaf: &Leaf) -> Self {
+        let setup = self.file("proxy.pem", &leaf.cert_pem()).file("proxy.key", &leaf.key_pem());
+        setup.set("listen", "tls_cert", "\"proxy.pem\"").set("listen", "tls_key", "\"proxy.key\"")
+    }
+
+    /// Lets a user in with this password, and nobody without one.
+    #[must_use]
+    pub fn user(self, name: &str, password: &str) -> Self {
+        let file = format!("password-of-{name}");
+        self.set("listen.auth.users", name, &format!("{{ file = \"@DIR@/{file}\" }}")).file(&file, password)
+    }
+
+    /// Lets a bearer of this token in, and nobody without one.
+    #[must_use]
+    pub fn token(self, name: &str, token: &str) -> Self {
+        let file = format!("token-of-{name}");
+        self.set("listen.auth.tokens", name, &format!("{{ file = \"@DIR@/{file}\" }}")).file(&file, token)
     }
 
     /// Binds `name` to an environment variable of the same name that holds `secret`.

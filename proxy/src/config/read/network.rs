@@ -1,4 +1,4 @@
-//! `[listen]`, `[dns]`, `[upstream]` and `[admin]`: addresses, names and the CAs of upstream servers.
+//! `[dns]`, `[upstream]` and `[admin]`: addresses, names and the CAs of upstream servers.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -8,16 +8,10 @@ use exeat_policy::doc::{Field, Fields, Value, quoted};
 use exeat_policy::host::Host;
 
 use super::{Layer, one_or_more, refuse, set};
-use crate::config::{Admin, Dns, Listen, Upstream};
+use crate::config::{Admin, Dns, Upstream};
 
 /// Where DNS servers listen (RFC 1035, section 4.2).
 const DNS_PORT: u16 = 53;
-
-pub(super) fn listen(mut fields: Fields<'_>, to: &mut Listen) {
-    let help = "write an address and a port, such as \"127.0.0.1:3128\" or \"[::1]:3128\"; port 0 picks a free one";
-    set(&mut to.proxy, fields.parsed("proxy", help, listener));
-    fields.finish();
-}
 
 pub(super) fn admin(mut fields: Fields<'_>, to: &mut Admin) {
     let help = "write an address and a port, such as \"127.0.0.1:9180\", or \"off\"";
@@ -26,7 +20,7 @@ pub(super) fn admin(mut fields: Fields<'_>, to: &mut Admin) {
     fields.finish();
 }
 
-fn listener(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn listener(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("expected an IP address with a port, found {}", quoted(text)))
 }
 

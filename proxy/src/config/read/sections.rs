@@ -5,7 +5,7 @@ use exeat_policy::doc::{Field, Fields, Spanned, Value};
 use exeat_policy::guard::{GrantError, Grants};
 use exeat_policy::policy::DefaultVerdict;
 
-use super::{CaFile, Layer, refuse, set};
+use super::{Layer, WrittenFile, refuse, set};
 use crate::config::{GuardSection, Intercept, PolicySection, SniCheck};
 
 pub(super) fn policy(mut fields: Fields<'_>, layer: &Layer<'_>, to: &mut PolicySection) {
@@ -22,14 +22,13 @@ pub(super) fn intercept(
     mut fields: Fields<'_>,
     layer: &Layer<'_>,
     to: &mut Intercept,
-    (cert, key): (&mut Option<CaFile>, &mut Option<CaFile>),
+    (cert, key): (&mut Option<WrittenFile>, &mut Option<WrittenFile>),
 ) {
     set(&mut to.enabled, fields.boolean("enabled"));
     for (name, file) in [("ca_cert", cert), ("ca_key", key)] {
-        let Some(field) = fields.take(name) else { continue };
-        let (source, span) = (layer.problems.source().clone(), field.key_span());
-        // A path that was reported counts as written: the other file does not stand alone.
-        *file = Some(CaFile { path: layer.path(field).unwrap_or_default(), source, span });
+        if let Some(field) = fields.take(name) {
+            *file = Some(WrittenFile::read(field, layer));
+        }
     }
     set(&mut to.sni_check, fields.take("sni_check").and_then(sni_check));
     fields.finish();

@@ -10,6 +10,7 @@ use crate::config::{Binding, CaFiles, Config, SniCheck};
 
 mod credentials;
 mod layers;
+mod listen;
 mod shipped;
 
 /// The config of a text without problems.

@@ -18,6 +18,7 @@ use self::wire::{Command, Method, Read, Request};
 use super::http1::{Bounds, Switched};
 use super::stream::Stream;
 use crate::audit::Entry;
+use crate::auth::Credentials;
 use crate::client::Client;
 use crate::gate::{Caller, Gate, Refusal, Subject, Switch};
 use crate::respond::{SOCKS4_REJECTED, socks5_reply};
@@ -118,14 +119,23 @@ impl<'g> Session<'g> {
     async fn authenticate(&mut self) -> Result<(), Stop> {
         let none_acceptable = |_| vec![5, 0xFF];
         let offer = self.read(wire::greeting, none_acceptable).await?;
-        // Nobody has to authenticate; a client that insists on it may.
-        let Some(method) = [Method::None, Method::Password].into_iter().find(|method| offer.has(*method)) else {
+        // Where nobody has to authenticate, a client that insists on it may.
+        let served: &[_] = match self.gate.authentication_required() {
+            true => &[Method::Password],
+            false => &[Method::None, Method::Password],
+        };
+        let Some(method) = served.iter().copied().find(|method| offer.has(*method)) else {
             let refusal = Refusal::new(Reason::ProxyAuth, "the client offers no method of authentication served here");
             return Err(self.refused(&refusal, "", "", none_acceptable));
         };
         self.send(&[5, method.code()]).await?;
         if method == Method::Password {
-            self.read(wire::credentials, |_| vec![1, 1]).await?;
+            let wrong = |_| vec![1, 1];
+            let (name, password) = self.read(wire::credentials, wrong).await?;
+            let presented = || Some(Credentials::password(&name, &password));
+            if let Err(denied) = self.gate.authenticate(&mut self.caller.client, presented) {
+                return Err(self.refused(&denied.refusal, "", "", wrong));
+            }
             self.send(&[1, 0]).await?;
         }
         Ok(())

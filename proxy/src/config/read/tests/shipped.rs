@@ -29,6 +29,8 @@ fn its_examples_load() {
     assert!(config.intercept.ca.is_some());
     assert_eq!(config.catalog["linear"].auth_mode, Some(AuthMode::OAuth));
     assert_eq!(config.inject.len(), 1);
+    assert!(config.listen.unix.is_some() && config.listen.tls.is_some_and(|tls| tls.client_ca.is_some()));
+    assert_eq!((config.listen.auth.users.len(), config.listen.auth.tokens.len()), (1, 1));
 }
 
 /// Every section and key that the reader knows, as `section.key`, taken from what it says about a key that it does not.
@@ -51,17 +53,21 @@ fn known_keys() -> BTreeSet<String> {
         };
         keys.extend(known(&text).into_iter().map(|key| format!("{section}.{key}")));
     }
+    let auth = known(&format!("listen.auth = {{ users = {{ a = {{ env = \"A\" }} }}, {NONE} = 1 }}"));
+    keys.extend(auth.into_iter().map(|key| format!("listen.auth.{key}")));
     keys
 }
 
 /// Every key that a text writes, as `section.key`; in a binding and an entry of the catalog, the name is left out.
+/// `[listen.auth]` is a section in a section.
 fn written_keys(text: &str) -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
     let mut section = "";
     for line in text.lines() {
         if let Some(header) = line.strip_prefix('[') {
             let header = header.trim_matches(['[', ']']);
-            section = header.split('.').next().unwrap();
+            section = if header == "listen.auth" { header } else { header.split('.').next().unwrap() };
+            keys.extend((section == header && header.contains('.')).then(|| header.to_owned()));
         } else if let Some((key, value)) = line.split_once(" = ").filter(|_| !line.starts_with('#')) {
             let key = if section == "bindings" { value[2..].split(' ').next().unwrap() } else { key };
             keys.insert(format!("{section}.{key}"));

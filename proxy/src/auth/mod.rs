@@ -1,0 +1,248 @@
+//! Proxy authentication: who may use the gateway.
+//!
+//! Of a password or token only its digest is kept, and only digests are compared: each presented one with every known
+//! one, in constant time, so that neither the time nor the order of the comparison tells anything about a name or a
+//! secret.
+
+mod limiter;
+
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use http::{HeaderMap, HeaderValue, header};
+use ring::digest::{Context, SHA256};
+use secrecy::ExposeSecret as _;
+use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
+use zeroize::Zeroizing;
+
+pub(crate) use limiter::Limiter;
+
+use crate::config::Auth;
+use crate::credentials::read_secret;
+
+/// Base64 with its padding or without: both are in use.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+type Digest = [u8; 32];
+
+/// Who may use the gateway.
+#[derive(Debug, Default)]
+pub(crate) struct Accounts {
+    users: Vec<Account>,
+    tokens: Vec<Account>,
+}
+
+struct Account {
+    name: Arc<str>,
+    digest: Digest,
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
+/// Credentials as a client presented them.
+pub(crate) enum Credentials {
+    /// A name and a password.
+    Password(Digest),
+    /// A bearer token.
+    Token(Digest),
+    /// Something else.
+    Unreadable,
+}
+
+impl Accounts {
+    /// Reads every secret.
+    ///
+    /// # Errors
+    /// Which one cannot be read, and why.
+    pub(crate) fn load(config: &Auth) -> Result<Self, String> {
+        let failed = |kind: &str, name: &str, error: String| format!("[listen.auth] {kind}.{name}: {error}");
+        let mut accounts = Self::default();
+        for (name, binding) in &config.users {
+            let password = read_secret(binding).map_err(|error| failed("users", name, error))?;
+            let digest = password_digest(name.as_bytes(), password.expose_secret().as_bytes());
+            accounts.users.push(Account { name: name.as_str().into(), digest });
+        }
+        for (name, binding) in &config.tokens {
+            let token = read_secret(binding).map_err(|error| failed("tokens", name, error))?;
+            let digest = digest(&[token.expose_secret().as_bytes()]);
+            accounts.tokens.push(Account { name: name.as_str().into(), digest });
+        }
+        Ok(accounts)
+    }
+
+    /// Whether clients have to authenticate at all.
+    pub(crate) fn required(&self) -> bool {
+        !(self.users.is_empty() && self.tokens.is_empty())
+    }
+
+    /// The challenges of a 407 (RFC 9110 section 11.7.1): those that can be met.
+    pub(crate) fn challenges(&self) -> impl Iterator<Item = HeaderValue> {
+        let basic = (!self.users.is_empty()).then_some(HeaderValue::from_static(r#"Basic realm="exeat""#));
+        let bearer = (!self.tokens.is_empty()).then_some(HeaderValue::from_static(r#"Bearer realm="exeat""#));
+        basic.into_iter().chain(bearer)
+    }
+
+    /// The name of the account that the credentials belong to.
+    pub(crate) fn find(&self, credentials: &Credentials) -> Option<Arc<str>> {
+        match credentials {
+            Credentials::Password(digest) => find(&self.users, digest),
+            Credentials::Token(digest) => find(&self.tokens, digest),
+            Credentials::Unreadable => None,
+        }
+    }
+}
+
+/// Compares with all accounts, whichever is the right one.
+fn find(accounts: &[Account], digest: &Digest) -> Option<Arc<str>> {
+    let mut found = u64::MAX;
+    for (index, account) in (0_u64..).zip(accounts) {
+        found.conditional_assign(&index, account.digest.ct_eq(digest));
+    }
+    accounts.get(usize::try_from(found).ok()?).map(|account| Arc::clone(&account.name))
+}
+
+impl Credentials {
+    /// The credentials in Proxy-Authorization (RFC 9110 section 11.7.2): Basic (RFC 7617) or Bearer (RFC 6750). None
+    /// where the field is not there.
+    pub(crate) fn in_fields(headers: &HeaderMap) -> Option<Self> {
+        let mut fields = headers.get_all(header::PROXY_AUTHORIZATION).iter();
+        let field = fields.next()?.as_bytes();
+        if fields.next().is_some() {
+            return Some(Self::Unreadable);
+        }
+        let end = field.iter().position(|&byte| byte == b' ').unwrap_or(field.len());
+        let (scheme, rest) = field.split_at(end);
+        let value = rest.trim_ascii();
+        Some(if scheme.eq_ignore_ascii_case(b"Bearer") {
+            Self::Token(digest(&[value]))
+        } else if scheme.eq_ignore_ascii_case(b"Basic") {
+            match BASE64.decode(value).map(Zeroizing::new) {
+                // The first colon ends the name (RFC 7617 section 2), and no name that is known has one.
+                Ok(pair) if pair.contains(&b':') => Self::Password(digest(&[&pair])),
+                _ => Self::Unreadable,
+            }
+        } else {
+            Self::Unreadable
+        })
+    }
+
+    /// A name and a password as SOCKS5 carries them.
+    pub(crate) fn password(name: &[u8], password: &[u8]) -> Self {
+        // What comes in two parts must not be taken for another division of the same bytes.
+        if name.contains(&b':') { Self::Unreadable } else { Self::Password(password_digest(name, password)) }
+    }
+}
+
+fn password_digest(name: &[u8], password: &[u8]) -> Digest {
+    digest(&[name, b":", password])
+}
+
+fn digest(parts: &[&[u8]]) -> Digest {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(part);
+    }
+    let mut digest = Digest::default();
+    digest.copy_from_slice(context.finish().as_ref());
+    digest
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::config::Binding;
+
+    fn accounts() -> Accounts {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, secret: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, secret).unwrap();
+            (name.to_owned(), Binding::File(path))
+        };
+        let config = Auth {
+            users: BTreeMap::from([file("alice", "wonder:land\n"), file("bob", "builder")]),
+            tokens: BTreeMap::from([file("ci", "t0ken")]),
+        };
+        Accounts::load(&config).unwrap()
+    }
+
+    fn found(fields: &[&str]) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        for field in fields {
+            headers.append(header::PROXY_AUTHORIZATION, HeaderValue::from_str(field).unwrap());
+        }
+        accounts().find(&Credentials::in_fields(&headers).unwrap()).map(|name| name.to_string())
+    }
+
+    fn basic(pair: &str) -> String {
+        format!("Basic {}", BASE64.encode(pair))
+    }
+
+    #[test]
+    fn right_credentials_have_a_name() {
+        for (field, name) in [
+            (basic("alice:wonder:land"), "alice"),
+            (basic("bob:builder"), "bob"),
+            (basic("bob:builder").replace('=', ""), "bob"),
+            (basic("bob:builder").replace("Basic ", "bASIC  "), "bob"),
+            ("Bearer t0ken".to_owned(), "ci"),
+            ("bearer  t0ken ".to_owned(), "ci"),
+        ] {
+            assert_eq!(found(&[&field]).as_deref(), Some(name), "{field}");
+        }
+        let socks = |name: &str, password: &str| {
+            accounts().find(&Credentials::password(name.as_bytes(), password.as_bytes())).map(|name| name.to_string())
+        };
+        assert_eq!(socks("alice", "wonder:land").as_deref(), Some("alice"));
+        assert_eq!(socks("alice:wonder", "land"), None);
+        assert_eq!(socks("ci", "t0ken"), None);
+    }
+
+    #[test]
+    fn anything_else_has_none() {
+        for field in [
+            basic("alice:builder"),
+            basic("alice:"),
+            basic("alice"),
+            basic("Bob:builder"),
+            basic("bob:builder "),
+            basic("ci:t0ken"),
+            basic(":"),
+            "Basic".to_owned(),
+            "Basic !!!".to_owned(),
+            "Basic bob:builder".to_owned(),
+            "Bearer".to_owned(),
+            "Bearer T0ken".to_owned(),
+            "Bearer builder".to_owned(),
+            "Digest username=bob".to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(found(&[&field]), None, "{field}");
+        }
+        assert_eq!(found(&["Bearer t0ken", "Bearer t0ken"]), None, "two fields are one too many");
+    }
+
+    #[test]
+    fn what_can_be_met_is_asked_for_and_secrets_are_not_shown() {
+        let accounts = accounts();
+        assert_eq!(accounts.challenges().collect::<Vec<_>>(), [r#"Basic realm="exeat""#, r#"Bearer realm="exeat""#]);
+        assert!(accounts.required() && !Accounts::default().required());
+        assert_eq!(format!("{accounts:?}"), r#"Accounts { users: ["alice", "bob"], tokens: ["ci"] }"#);
+        let missing =
+            Auth { users: BTreeMap::from([("eve".to_owned(), Binding::File("absent".into()))]), ..Auth::default() };
+        let error = Accounts::load(&missing).unwrap_err();
+        assert!(error.starts_with("[listen.auth] users.eve: the file absent cannot be read"), "{error}");
+    }
+}
