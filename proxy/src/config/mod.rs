@@ -189,6 +189,8 @@ pub struct Limits {
     pub connections: usize,
     /// Tunnels at once, among the connections.
     pub tunnels: usize,
+    /// How long a blind tunnel or a WebSocket may last; none for as long as it likes.
+    pub tunnel_lifetime: Option<Duration>,
     /// How long a shutdown waits for what is under way.
     pub drain_time: Duration,
 }
@@ -202,6 +204,7 @@ impl Default for Limits {
             connect_time: Duration::from_secs(10),
             connections: 16_384,
             tunnels: 8_192,
+            tunnel_lifetime: None,
             drain_time: Duration::from_secs(30),
         }
     }

@@ -9,6 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use crate::tunnel::relay::Side;
+
 /// The byte stream of a client.
 #[derive(Debug)]
 pub(crate) enum Stream {
@@ -16,6 +18,15 @@ pub(crate) enum Stream {
     Tcp(TcpStream),
     /// TLS that the gateway terminates inside a tunnel.
     Tls(Box<TlsStream<Rewound>>),
+}
+
+impl Side for Stream {
+    fn socket(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tcp(stream) => Some(stream),
+            Self::Tls(_) => None,
+        }
+    }
 }
 
 /// A stream with bytes put back in front of it.
