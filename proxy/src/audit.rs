@@ -66,6 +66,7 @@ impl Outcome {
             | Reason::UpstreamTls
             | Reason::UpstreamProtocol
             | Reason::UpstreamTimeout
+            | Reason::UpstreamProxy
             | Reason::Internal => Self::Error,
             _ => Self::Deny,
         }

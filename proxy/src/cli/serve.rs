@@ -125,7 +125,7 @@ fn write_ready(path: &Path, summary: &Summary) -> io::Result<()> {
 /// Says in a few lines what is served.
 fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::Result<()> {
     let Style { bold, dim, yellow, reset, .. } = style;
-    let Summary { proxy, admin, ca, files, rules: (allowed, blocked), digest, intercepts, cautions, .. } = summary;
+    let Summary { proxy, admin, ca, files, rules: (allowed, blocked), digest, intercepts, .. } = summary;
     let files = files.iter().map(|file| &**file).collect::<Vec<_>>().join(", ");
     let digest = digest.get(..19).unwrap_or(digest);
     writeln!(out, "{bold}exeat{reset} {}", env!("CARGO_PKG_VERSION"))?;
@@ -139,7 +139,10 @@ fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::R
     writeln!(out, "  TLS       {tls}; CA {}", ca.display())?;
     let (exeat, reachable) = (command_name(), super::env::reachable(*proxy));
     writeln!(out, "  clients   eval \"$({exeat} env --proxy http://{reachable} --ca {})\"", ca.display())?;
-    for caution in cautions {
+    if let Some(next) = &summary.next_proxy {
+        writeln!(out, "  upstream  through {next}")?;
+    }
+    for caution in &summary.cautions {
         writeln!(out, "  {yellow}warning{reset}   {caution}")?;
     }
     out.flush()

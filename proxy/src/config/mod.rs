@@ -4,6 +4,7 @@
 //! Every key has a default; the shipped `config/exeat.toml` documents each one.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +13,9 @@ use std::time::Duration;
 use exeat_policy::diag::Source;
 use exeat_policy::doc::Spanned;
 use exeat_policy::guard::Grants;
+use exeat_policy::host::Host;
 use exeat_policy::manifest::{AuthMode, HeaderValueSpec};
+use exeat_policy::pattern::Pattern;
 use exeat_policy::policy::DefaultVerdict;
 use http::HeaderName;
 
@@ -172,6 +175,42 @@ pub struct Dns {
 pub struct Upstream {
     /// PEM files of CAs that upstream certificates may come from, beside the system's.
     pub ca: Vec<PathBuf>,
+    /// The proxy that connections go through.
+    pub proxy: Option<NextProxy>,
+    /// The credentials for it: `user:password`, or for HTTP a whole field value.
+    pub proxy_authorization: Option<Binding>,
+    /// Hosts and domains that are reached without it.
+    pub no_proxy: Vec<Pattern>,
+}
+
+/// Where the next proxy is, and what it speaks. Displays as its URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextProxy {
+    /// What it speaks.
+    pub protocol: NextProxyProtocol,
+    /// Its host.
+    pub host: Host,
+    /// Its port.
+    pub port: u16,
+}
+
+/// What a next proxy speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextProxyProtocol {
+    /// HTTP, asked for tunnels with CONNECT.
+    Http,
+    /// SOCKS5, which is passed the names unresolved.
+    Socks5,
+}
+
+impl fmt::Display for NextProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.protocol {
+            NextProxyProtocol::Http => "http",
+            NextProxyProtocol::Socks5 => "socks5h",
+        };
+        write!(f, "{scheme}://{}:{}", self.host, self.port)
+    }
 }
 
 /// `[limits]`.

@@ -18,6 +18,7 @@ mod limits;
 mod network;
 mod overrides;
 mod sections;
+mod upstream;
 
 /// Sections that the contract names and this version does not serve.
 const UNSERVED: [&str; 3] = ["mcp", "audit", "sessions"];
@@ -98,7 +99,7 @@ impl Reader {
         }
         sections::guard(fields.section("guard"), &mut config.guard);
         network::dns(fields.section("dns"), &mut config.dns);
-        network::upstream(fields.section("upstream"), layer, &mut config.upstream);
+        upstream::upstream(fields.section("upstream"), layer, &mut config.upstream);
         limits::limits(fields.section("limits"), &mut config.limits);
         network::admin(fields.section("admin"), &mut config.admin);
         for section in UNSERVED {

@@ -30,7 +30,7 @@ pub(super) fn bindings(fields: Fields<'_>, layer: &Layer<'_>, to: &mut BTreeMap<
     }
 }
 
-fn binding(field: Field<'_>, layer: &Layer<'_>) -> Option<Binding> {
+pub(super) fn binding(field: Field<'_>, layer: &Layer<'_>) -> Option<Binding> {
     let value = &field.node().value;
     if !matches!(value, Value::Table(_)) {
         // A string is most likely the secret itself, and is to be treated as one.
