@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -42,6 +43,7 @@ struct Ready<'a> {
 
 pub(super) fn run(arguments: &ServeArgs) -> anyhow::Result<Ended> {
     start_log();
+    raise_descriptor_limit();
     let mut overrides = arguments.files.overrides.clone();
     overrides.extend(arguments.listen.map(|address| format!("listen.proxy={:?}", address.to_string())));
     overrides.extend(arguments.admin.as_ref().map(|address| format!("admin.listen={address:?}")));
@@ -112,6 +114,14 @@ impl Stop {
             std::process::exit(0);
         });
     }
+}
+
+/// Raises the soft limit of descriptors to the hard one: each connection takes up to two, and the soft limit that shells
+/// hand down is meant for programs that use select(2).
+fn raise_descriptor_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Where the system refuses, the limit in force is kept, and running into it is survived.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// Writes the ready file whole: a reader sees all of it or no file.

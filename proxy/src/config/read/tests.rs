@@ -6,7 +6,7 @@ use exeat_policy::diag::{Diagnostic, Source};
 use exeat_policy::manifest::{AuthMode, HeaderValueSpec};
 use exeat_policy::policy::DefaultVerdict;
 
-use crate::config::{Binding, CaFiles, Config, SniCheck};
+use crate::config::{Binding, CaFiles, Config, NextProxyProtocol, SniCheck};
 
 mod credentials;
 mod layers;
@@ -282,6 +282,40 @@ fn dns_servers_are_addresses_with_or_without_port() {
             "1:16 E0006 `dns.servers[0]`: expected the IP address of a DNS server, found `dns.example`",
             "1:31 E0006 `dns.servers[1]`: expected a port from 1, found `192.0.2.1:0`",
             "1:46 E0006 `dns.servers[2]`: expected the IP address of a DNS server, found `[::1]`",
+        ]
+    );
+}
+
+#[test]
+fn a_next_proxy_is_a_url_without_credentials() {
+    let upstream = good(
+        "[upstream]\nproxy = \"http://Proxy.Test:3128/\"\nno_proxy = [\"near.test\", \"*.lan.test\"]\n\
+         proxy_authorization = { file = \"secret\" }",
+    )
+    .upstream;
+    assert_eq!(upstream.proxy.unwrap().to_string(), "http://proxy.test:3128");
+    assert_eq!(upstream.proxy_authorization, Some(Binding::File(PathBuf::from("etc/secret"))));
+    assert_eq!(upstream.no_proxy.len(), 2);
+    let socks = good("upstream.proxy = \"socks5h://[::1]:1080\"").upstream.proxy.unwrap();
+    assert_eq!((socks.protocol, socks.to_string().as_str()), (NextProxyProtocol::Socks5, "socks5h://[::1]:1080"));
+    assert_eq!(good("upstream.proxy = \"off\"").upstream.proxy, None);
+    for (proxy, problem) in [
+        ("http://user:s3cret@proxy.test:3128", "E0106 `upstream.proxy`: expected a URL without credentials"),
+        ("proxy.test:3128", "E0006 `upstream.proxy`: expected a URL, found `proxy.test:3128`"),
+        ("socks5://proxy.test:1080", "E0006 `upstream.proxy`: expected a scheme that is served, found `socks5`"),
+        ("https://proxy.test:443", "E0006 `upstream.proxy`: expected a scheme that is served, found `https`"),
+    ] {
+        assert_eq!(problems(&format!("upstream.proxy = {proxy:?}")), [format!("1:18 {problem}")]);
+    }
+    for proxy in ["http://proxy.test", "http://proxy.test:3128/path", "http://:3128", "socks5h://"] {
+        assert_eq!(problems(&format!("upstream.proxy = {proxy:?}")).len(), 1, "{proxy}");
+    }
+    assert_eq!(
+        problems("upstream.no_proxy = [\"https://a.test/\", \"*\"]\nupstream.proxy_authorization = \"user:pass\""),
+        [
+            "1:22 E0101 `upstream.no_proxy[0]`: expected a host or a domain, found `https://a.test/`",
+            "1:41 E0101 `upstream.no_proxy[1]`: expected a host, found `*`",
+            "2:32 E0106 `upstream.proxy_authorization`: expected a table with the source of the value, found a string",
         ]
     );
 }

@@ -57,9 +57,7 @@ fn next_proxy(field: Field<'_>) -> Option<Option<NextProxy>> {
         }
     };
     match Authority::parse(rest.strip_suffix('/').unwrap_or(rest)) {
-        Ok(authority) => {
-            Some(Some(NextProxy { protocol, host: authority.host().clone(), port: authority.port() }))
-        }
+        Ok(authority) => Some(Some(NextProxy { protocol, host: authority.host().clone(), port: authority.port() })),
         Err(error) => {
             refuse(&field, Code::BadValue, error, PROXIES);
             None
