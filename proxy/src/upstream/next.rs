@@ -107,7 +107,10 @@ fn covers(pattern: &Pattern, host: &Host) -> bool {
 }
 
 /// A failure to get to the next proxy, which is no fault of the server that was asked for.
-fn unreachable(Failure { outside, inside, .. }: Failure) -> Failure {
+fn unreachable(Failure { reason, outside, inside }: Failure) -> Failure {
+    if reason == Reason::ConnectionLimit {
+        return Failure { reason, outside, inside };
+    }
     Failure::new(Reason::UpstreamProxy, format!("{}: {outside}", Reason::UpstreamProxy.text()), inside)
 }
 
