@@ -316,16 +316,16 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StartError>
     Ok(found)
 }
 
-/// Shows a snapshot in the metrics and the log; gives the servers whose requests will be refused.
+/// Shows a snapshot in the metrics and the log; gives what deserves a look in it.
 fn announce(snapshot: &Snapshot, metrics: &Metrics) -> Vec<String> {
     let servers = snapshot.injector.iter().map(|injection| &*injection.server);
     metrics.show_policy(snapshot.generation, snapshot.policy.digest(), servers);
-    let problems: Vec<String> = snapshot
-        .injector
-        .problems()
-        .into_iter()
-        .map(|(server, error)| format!("requests to {server} will be refused: {error}"))
-        .collect();
+    let refused = snapshot.injector.problems().into_iter();
+    let mut problems: Vec<String> =
+        refused.map(|(server, error)| format!("requests to {server} will be refused: {error}")).collect();
+    if let Some(next) = &snapshot.config.upstream.proxy {
+        problems.push(format!("{next} resolves names itself: [guard] does not see the addresses behind them"));
+    }
     for problem in &problems {
         tracing::warn!("{problem}");
     }

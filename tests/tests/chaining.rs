@@ -40,6 +40,8 @@ async fn every_kind_of_traffic_goes_through_with_its_name_unresolved() {
     let mut opened = gateway.intercepted(&inspected.authority(HOST)).await;
     opened.get("/v1/d", HOST).await.assert_ok("GET /v1/d");
     opened.get("/v2/d", HOST).await.assert_refused(403, "not_allowed");
+    gateway.reload().await;
+    blind.get("/e", HOST).await.assert_ok("GET /e");
     assert_eq!(next.requests(), [target(&plain), target(&tls), target(&tls), target(&inspected)]);
     assert!(dns.queries().is_empty(), "{:?}", dns.queries());
     gateway.await_line(&format!("through http://{}", next.addr())).await;

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exeat_policy::host::Host;
+use exeat_policy::target::Authority;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -131,6 +132,20 @@ impl Route {
     async fn resolve(&self, host: &Host) -> Result<Vec<IpAddr>, Failure> {
         let bound = self.connect_time.mul_f32(0.9);
         timeout(bound, self.resolver.lookup(host)).await.unwrap_or_else(|_| Err(Failure::resolve_timeout()))
+    }
+
+    /// Whether a tunnel that was opened earlier, and whose other end is at `address`, would not be refused for an
+    /// address now.
+    pub(crate) fn still_reaches(&self, authority: &Authority, address: IpAddr) -> bool {
+        let (host, port) = (authority.host(), authority.port());
+        let known = self.resolver.known(host);
+        let next = self.next_proxy.as_ref().filter(|next| next.leads_to(host, known.as_deref()));
+        match next {
+            Some(next) => {
+                next.still_serves(&self.guard, address) && self.guard.check(&known.unwrap_or_default(), port).is_ok()
+            }
+            None => self.guard.check(&[address], port).is_ok(),
+        }
     }
 
     /// Has the guard check all addresses of a host.

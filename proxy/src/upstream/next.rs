@@ -20,6 +20,7 @@ use super::failure::Failure;
 use super::{Route, dial};
 use crate::config::{self, NextProxyProtocol};
 use crate::credentials::Sources;
+use crate::guard::Guard;
 use crate::permit::Origin;
 
 /// What the source of the credentials is called in messages.
@@ -86,6 +87,11 @@ impl NextProxy {
             NextProxyProtocol::Socks5 => socks::open(&mut stream, destination, credentials.as_ref()).await?,
         }
         Ok(stream)
+    }
+
+    /// Whether a tunnel that leads through `address` still may.
+    pub(super) fn still_serves(&self, guard: &Guard, address: IpAddr) -> bool {
+        guard.check_next_proxy(&[address], self.address.port).is_ok()
     }
 
     fn credentials(&self) -> Result<Option<HeaderValue>, Failure> {
