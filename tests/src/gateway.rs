@@ -3,6 +3,7 @@
 mod metrics;
 mod setup;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -198,10 +199,13 @@ impl Gateway {
     /// What its open descriptors lead to, as the kernel names it: `socket:[…]`, `pipe:[…]`, paths.
     #[must_use]
     pub fn descriptors(&self) -> Vec<String> {
-        let folder = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
-        let links =
-            std::fs::read_dir(folder).unwrap().filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+        let links = self.links().filter_map(|entry| std::fs::read_link(entry.path()).ok());
         links.map(|link| link.to_string_lossy().into_owned()).collect()
+    }
+
+    fn links(&self) -> impl Iterator<Item = std::fs::DirEntry> {
+        let folder = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
+        std::fs::read_dir(folder).unwrap().map(Result::unwrap)
     }
 
     /// How many sockets it has open.
@@ -220,10 +224,14 @@ impl Gateway {
         until(&what, || async { (self.sockets() <= before).then_some(()) }).await;
     }
 
-    /// Lets it have no more than `count` descriptors from now on, or as many as the test itself may have.
-    pub fn limit_descriptors(&self, count: Option<usize>) {
+    /// Lets it open `more` descriptors beside those it has, or as many as the test itself may have.
+    pub fn limit_descriptors(&self, more: Option<usize>) {
         let maximum = getrlimit(Resource::Nofile).maximum;
-        let current = count.map_or(maximum, |count| Some(u64::try_from(count).unwrap()));
+        // The limit is on the numbers of descriptors, of which the lowest free one is always taken.
+        let used: HashSet<usize> =
+            self.links().map(|entry| entry.file_name().to_str().unwrap().parse().unwrap()).collect();
+        let free = |more| (0..).filter(|number| !used.contains(number)).nth(more).unwrap() as u64;
+        let current = more.map_or(maximum, |more| Some(free(more)));
         prlimit(Some(self.pid()), Resource::Nofile, Rlimit { current, maximum }).unwrap();
     }
 
