@@ -10,7 +10,7 @@ use exeat_tests::prelude::*;
 use exeat_tests::wait::within_time;
 use exeat_tests::wire::{Io, Wire};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 const HOST: &str = "api.example.test";
 const OTHER: &str = "other.example.test";
@@ -207,21 +207,59 @@ impl Decoded {
 }
 
 #[tokio::test]
-async fn a_half_closed_client_still_gets_its_answer() {
+async fn a_half_closed_client_still_gets_its_answer_through_a_tunnel() {
     const LENGTH: u64 = (8 << 20) + 5;
     let scene = Scene::new(Site::default().at("/path/large", Reply::flood(LENGTH).0)).await;
-    // A TLS client that has sent close_notify may still read, so all three ways are the same.
-    for way in WAYS {
-        let (mut io, base) = scene.open(way).await;
-        let fields = "Content-Length: 5\r\nConnection: close\r\n";
-        io.write_all((post(&format!("{base}/path/large"), fields) + "hello").as_bytes()).await.unwrap();
-        io.shutdown().await.unwrap();
-        let download = async {
-            read_head(&mut io).await;
-            bulk::read(&mut io, u64::MAX, Pace::FAST).await.unwrap()
+    let (mut io, base) = scene.open(Way::Blind).await;
+    let fields = "Content-Length: 5\r\nConnection: close\r\n";
+    io.write_all((post(&format!("{base}/path/large"), fields) + "hello").as_bytes()).await.unwrap();
+    io.shutdown().await.unwrap();
+    let download = async {
+        read_head(&mut io).await;
+        bulk::read(&mut io, u64::MAX, Pace::SLOW).await.unwrap()
+    };
+    assert_eq!(within_time(patience(), "an answer", download).await, (LENGTH, sha256(LENGTH)));
+    scene.assert_nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn a_refusal_reaches_a_client_that_is_still_sending() {
+    const ANSWER: &str = "HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nfull";
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let authority = format!("{OTHER}:{}", listener.local_addr().unwrap().port());
+    // Answers behind the head, ends its side, and still takes what comes.
+    let server = tokio::spawn(async move {
+        for _ in 0..2 {
+            let mut wire = Wire::new(listener.accept().await.unwrap().0);
+            wire.head().await.unwrap();
+            wire.send(ANSWER).await.unwrap();
+            wire.finish().await.unwrap();
+            wire.wait_for_end().await;
+        }
+    });
+    let scene = Scene::new(Site::default()).await;
+    for way in [Way::Absolute, Way::Blind] {
+        let (io, target) = match way {
+            Way::Absolute => (scene.gateway.open().await.into_io(), format!("http://{authority}/")),
+            _ => (scene.gateway.tunnel(&authority).await.into_io(), "/".to_owned()),
         };
-        assert_eq!(within_time(patience(), "an answer", download).await, (LENGTH, sha256(LENGTH)), "{way:?}");
+        let (read, mut write) = tokio::io::split(io);
+        let sending = async {
+            let head = post(&target, &format!("Content-Length: {}\r\n", 16 << 20));
+            // The gateway may close as soon as it has passed the answer on.
+            let _ = write.write_all(head.as_bytes()).await;
+            let _ = bulk::write(&mut write, 16 << 20, Pace::SLOW).await;
+        };
+        let receiving = async {
+            let mut wire = Wire::new(tokio::io::join(read, tokio::io::sink()));
+            let head = wire.head().await.unwrap().expect("an answer");
+            (head.start, wire.exact(4).await.unwrap())
+        };
+        let both = async { tokio::join!(sending, receiving).1 };
+        let (start, body) = within_time(patience(), "an answer", both).await;
+        assert_eq!((start.split(' ').nth(1), body.as_slice()), (Some("413"), &b"full"[..]), "{way:?}");
     }
+    within_time(patience(), "the server", server).await.unwrap();
     scene.assert_nothing_is_left().await;
 }
 
@@ -243,7 +281,7 @@ async fn an_answer_cut_at_any_byte_never_looks_whole() {
         let way = WAYS[round % 3];
         let at = if round < 9 { round * head / 9 } else { random.below(answer.len() as u64) as usize };
         let (mut io, base) = scene.open(way).await;
-        let get = format!("GET {base}/path/cut?{at} HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+        let get = format!("GET {base}/path/cut?{at} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
         io.write_all(get.as_bytes()).await.unwrap();
         let mut received = Vec::new();
         // Both an error and an end are right; which bytes came before is what counts.

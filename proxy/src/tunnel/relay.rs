@@ -145,8 +145,13 @@ where
     B: Side,
     C: Check,
 {
-    // What was read ahead is most often nothing, in a buffer that would stay for as long as the client is silent.
-    let pending = if first.is_empty() { BytesMut::new() } else { first };
+    let pending = if first.is_empty() {
+        // What was read ahead is most often nothing, in a buffer that would stay for as long as the client is silent.
+        drop(first);
+        BytesMut::new()
+    } else {
+        first
+    };
     let mut relay = Relay { client, upstream, up: Direction::behind(pending), down: Direction::default(), check };
     let mut stop = pin!(stop);
     let mut active = Instant::now();
