@@ -79,6 +79,7 @@ reasons! {
     UpstreamTls = "upstream_tls", "the upstream's TLS handshake or certificate was not acceptable";
     UpstreamProtocol = "upstream_protocol", "the upstream closed early or did not speak HTTP";
     UpstreamTimeout = "upstream_timeout", "the upstream did not answer in time";
+    UpstreamProxy = "upstream_proxy", "the next proxy did not open the connection";
     PolicyChanged = "policy_changed", "a reload narrowed the policy";
     NotFound = "not_found", "nothing is served at this place";
     Internal = "internal", "the gateway failed";

@@ -69,6 +69,7 @@ impl Outcome {
             | Reason::UpstreamTls
             | Reason::UpstreamProtocol
             | Reason::UpstreamTimeout
+            | Reason::UpstreamProxy
             | Reason::Internal => Self::Error,
             _ => Self::Deny,
         }

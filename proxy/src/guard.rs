@@ -1,7 +1,8 @@
 //! The guard below the manifest: which addresses and ports are never dialled, whatever a rule permits.
 //!
 //! The table of address classes is data of the policy crate; here it meets the gateway's config and its own listeners.
-//! A [`CheckedAddr`] is made by [`Guard::check`] alone, and nothing else can be dialled.
+//! A [`CheckedAddr`] is made by [`Guard::check`] and, for the proxy that the config itself names as the way out, by
+//! [`Guard::check_next_proxy`]; nothing else can be dialled.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -57,6 +58,25 @@ impl Guard {
         addresses
             .iter()
             .map(|&ip| match self.refusal(ip, port) {
+                Some(reason) => Err((reason, ip)),
+                None => Ok(CheckedAddr(SocketAddr::new(ip, port))),
+            })
+            .collect()
+    }
+
+    /// Checks the addresses of the next proxy. The config that names it grants them, for this alone; metadata addresses
+    /// and the gateway's own listeners stay out of reach.
+    ///
+    /// # Errors
+    /// The reason, and the address it is about.
+    pub(crate) fn check_next_proxy(
+        &self,
+        addresses: &[IpAddr],
+        port: u16,
+    ) -> Result<Vec<CheckedAddr>, (Reason, IpAddr)> {
+        addresses
+            .iter()
+            .map(|&ip| match self.refusal(ip, port).filter(|reason| *reason != Reason::GuardAddress) {
                 Some(reason) => Err((reason, ip)),
                 None => Ok(CheckedAddr(SocketAddr::new(ip, port))),
             })
@@ -136,6 +156,20 @@ mod tests {
             }
             assert_eq!(check(&guard, "127.0.0.1:3129"), Ok(1));
         }
+    }
+
+    #[test]
+    fn the_next_proxy_needs_no_grant_and_is_still_no_metadata_service() {
+        let guard = guard(&[], &["127.0.0.1:3128"]);
+        let check = |address: &str| {
+            let address: SocketAddr = address.parse().unwrap();
+            let checked = guard.check_next_proxy(&[address.ip()], address.port());
+            checked.map(|checked| checked.len()).map_err(|(reason, _)| reason)
+        };
+        assert_eq!(check("10.0.0.1:3128"), Ok(1));
+        assert_eq!(check("127.0.0.1:8080"), Ok(1));
+        assert_eq!(check("127.0.0.1:3128"), Err(Reason::GuardSelf));
+        assert_eq!(check("169.254.169.254:3128"), Err(Reason::GuardMetadata));
     }
 
     #[test]

@@ -118,7 +118,8 @@ const fn status(reason: Reason) -> StatusCode {
         | Reason::ConnectRefused
         | Reason::ConnectFailed
         | Reason::UpstreamTls
-        | Reason::UpstreamProtocol => StatusCode::BAD_GATEWAY,
+        | Reason::UpstreamProtocol
+        | Reason::UpstreamProxy => StatusCode::BAD_GATEWAY,
         Reason::ConnectTimeout | Reason::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
         Reason::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         Reason::Allowed | Reason::DefaultAllow => StatusCode::OK,

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::admin;
 use crate::audit::Audit;
 use crate::auth::{Accounts, Limiter};
-use crate::config::Config;
+use crate::config::{Config, NextProxy as NextProxyAddress};
 use crate::credentials::{Injector, Sources};
 use crate::drain;
 use crate::gate::{Gate, Pseudonym};
@@ -28,7 +28,7 @@ use crate::listener::{self, Listener, proxy, tls};
 use crate::load::{self, Inputs, LoadError, Loaded};
 use crate::metrics::Metrics;
 use crate::snapshot::{Current, Snapshot};
-use crate::upstream::{ClientTls, Resolver, Route, Upstream};
+use crate::upstream::{ClientTls, NextProxy, Resolver, Route, Upstream};
 
 /// How long a connection to upstream waits unused for its next request.
 const POOL_IDLE: Duration = Duration::from_secs(60);
@@ -147,6 +147,8 @@ pub struct Summary {
     pub digest: String,
     /// Whether TLS is intercepted where a rule needs it.
     pub intercepts: bool,
+    /// The proxy that connections go through.
+    pub next_proxy: Option<NextProxyAddress>,
     /// What deserves a look in the files.
     pub warnings: Vec<Diagnostic>,
     /// What is in force and deserves a look: servers whose requests will be refused, open listeners.
@@ -336,6 +338,7 @@ fn snapshot(generation: u64, loaded: Loaded, own: &[SocketAddr]) -> Result<Snaps
         generation,
         guard: Guard::new(config.guard.allow.clone(), config.guard.blocked_ports.clone(), own.to_vec()),
         resolver: Resolver::new(config.dns.hosts.clone(), config.dns.servers.clone()),
+        next_proxy: NextProxy::of(&config.upstream),
         tls: ClientTls::new(extra),
         connect_time: config.limits.connect_time,
     };
@@ -359,16 +362,16 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StartError>
     Ok(found)
 }
 
-/// Shows a snapshot in the metrics and the log; gives the servers whose requests will be refused.
+/// Shows a snapshot in the metrics and the log; gives what deserves a look in it.
 fn announce(snapshot: &Snapshot, metrics: &Metrics) -> Vec<String> {
     let servers = snapshot.injector.iter().map(|injection| &*injection.server);
     metrics.show_policy(snapshot.generation, snapshot.policy.digest(), servers);
-    let problems: Vec<String> = snapshot
-        .injector
-        .problems()
-        .into_iter()
-        .map(|(server, error)| format!("requests to {server} will be refused: {error}"))
-        .collect();
+    let refused = snapshot.injector.problems().into_iter();
+    let mut problems: Vec<String> =
+        refused.map(|(server, error)| format!("requests to {server} will be refused: {error}")).collect();
+    if let Some(next) = &snapshot.config.upstream.proxy {
+        problems.push(format!("{next} resolves names itself: [guard] does not see the addresses behind them"));
+    }
     for problem in &problems {
         tracing::warn!("{problem}");
     }
@@ -390,6 +393,7 @@ fn summarise(loaded: &Loaded, proxy: SocketAddr, admin: Option<SocketAddr>, ca: 
         rules: (allowed, loaded.policy.rule_count() - allowed),
         digest: loaded.policy.digest().to_owned(),
         intercepts: loaded.config.intercept.enabled,
+        next_proxy: loaded.config.upstream.proxy.clone(),
         warnings: loaded.warnings.clone(),
         cautions: Vec::new(),
     }

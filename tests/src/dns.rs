@@ -22,6 +22,8 @@ pub enum Answer {
     Alias(String),
     /// The name does not exist.
     NoSuchName,
+    /// The name does not exist, and its zone says that this may be kept for so many seconds.
+    NoSuchNameFor(u32),
     /// The server failed.
     Failure,
     /// No answer at all.
@@ -175,12 +177,17 @@ impl Zone {
         let mut records = Vec::new();
         let mut code = NO_ERROR;
         let mut truncated = false;
+        let mut authority = None;
         let mut owner = name;
         loop {
             match self.next(&owner) {
                 Answer::Silence => return None,
                 Answer::Failure => code = SERVER_FAILURE,
                 Answer::NoSuchName => code = NAME_ERROR,
+                Answer::NoSuchNameFor(seconds) => {
+                    code = NAME_ERROR;
+                    authority = Some(start_of_authority(seconds));
+                }
                 Answer::Truncated(_) if !tcp => truncated = true,
                 Answer::Addresses(addresses) | Answer::Truncated(addresses) => {
                     records.extend(addresses.iter().filter_map(|address| address_record(&owner, kind, *address)));
@@ -195,8 +202,21 @@ impl Zone {
         }
         let flags = 0x84 | if truncated { 2 } else { 0 } | (message[2] & 1);
         let count = u16::try_from(records.len()).unwrap().to_be_bytes();
-        let header = [message[0], message[1], flags, 0x80 | code, 0, 1, count[0], count[1], 0, 0, 0, 0];
-        Some([&header[..], question, &records.concat()].concat())
+        let header = [
+            message[0],
+            message[1],
+            flags,
+            0x80 | code,
+            0,
+            1,
+            count[0],
+            count[1],
+            0,
+            u8::from(authority.is_some()),
+            0,
+            0,
+        ];
+        Some([&header[..], question, &records.concat(), &authority.unwrap_or_default()].concat())
     }
 }
 
@@ -213,6 +233,18 @@ fn record(owner: &str, kind: u16, data: &[u8]) -> Vec<u8> {
     let mut bytes = write_name(owner);
     bytes.extend(kind.to_be_bytes());
     bytes.extend([0, 1, 0, 0, 0, 0]);
+    bytes.extend(u16::try_from(data.len()).unwrap().to_be_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+/// The record of a zone that has names not exist for so many seconds (RFC 2308 section 5).
+fn start_of_authority(seconds: u32) -> Vec<u8> {
+    let mut data = [write_name("ns.test"), write_name("hostmaster.test")].concat();
+    [1, 3600, 600, 86_400, seconds].iter().for_each(|number: &u32| data.extend(number.to_be_bytes()));
+    let mut bytes = write_name("test");
+    bytes.extend([0, 6, 0, 1]);
+    bytes.extend(seconds.to_be_bytes());
     bytes.extend(u16::try_from(data.len()).unwrap().to_be_bytes());
     bytes.extend(data);
     bytes

@@ -3,12 +3,13 @@
 mod metrics;
 mod setup;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::{Arc, Once};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use rustls::RootCertStore;
 use tempfile::TempDir;
 use tokio::process::Child;
@@ -188,10 +189,63 @@ impl Gateway {
 
     // --- Life ------------------------------------------------------------------------------------------------------
 
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        let pid = self.child.id().expect("the gateway is running");
+        Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
+    }
+
+    /// What its open descriptors lead to, as the kernel names it: `socket:[…]`, `pipe:[…]`, paths.
+    #[must_use]
+    pub fn descriptors(&self) -> Vec<String> {
+        let links = self.links().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        links.map(|link| link.to_string_lossy().into_owned()).collect()
+    }
+
+    fn links(&self) -> impl Iterator<Item = std::fs::DirEntry> {
+        let folder = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
+        std::fs::read_dir(folder).unwrap().map(Result::unwrap)
+    }
+
+    /// How many sockets it has open.
+    #[must_use]
+    pub fn sockets(&self) -> usize {
+        self.descriptors().iter().filter(|link| link.starts_with("socket:")).count()
+    }
+
+    /// Waits until no client and no tunnel is left, drops the pooled connections with a reload, and waits until as many
+    /// sockets are open as before.
+    pub async fn await_sockets(&self, before: usize) {
+        self.await_metric("exeat_tunnels_active", &[], 0.0).await;
+        self.await_metric("exeat_connections_active", &[], 0.0).await;
+        self.reload().await;
+        let what = format!("{before} sockets to be left open");
+        until(&what, || async { (self.sockets() <= before).then_some(()) }).await;
+    }
+
+    /// Lets it open `more` descriptors beside those it has, or as many as the test itself may have.
+    pub fn limit_descriptors(&self, more: Option<usize>) {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        // The limit is on the numbers of descriptors, of which the lowest free one is always taken.
+        let used: HashSet<usize> =
+            self.links().map(|entry| entry.file_name().to_str().unwrap().parse().unwrap()).collect();
+        let free = |more| (0..).filter(|number| !used.contains(number)).nth(more).unwrap() as u64;
+        let current = more.map_or(maximum, |more| Some(free(more)));
+        prlimit(Some(self.pid()), Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    }
+
+    /// Its memory in use, in bytes.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid().as_raw_nonzero())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line with the memory in use");
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
-        let pid = self.child.id().expect("the gateway is running");
-        kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+        kill_process(self.pid(), signal).unwrap();
     }
 
     /// Replaces one of its files.

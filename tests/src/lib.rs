@@ -10,6 +10,7 @@
 //! Nothing here sleeps in place of a condition: whatever is waited for is awaited through [`wait::within`], with a
 //! deadline and a sentence that says what did not come.
 
+pub mod bulk;
 pub mod certs;
 pub mod client;
 pub mod dns;
@@ -17,6 +18,7 @@ pub mod gateway;
 pub mod origin;
 pub mod peers;
 pub mod relay;
+pub mod socks_server;
 pub mod wait;
 pub mod wire;
 pub mod ws;

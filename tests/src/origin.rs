@@ -11,4 +11,5 @@ mod reply;
 pub use http::{Origin, Site};
 pub use raw::{BANNER, Echo};
 pub use record::Request;
+pub(crate) use record::hex;
 pub use reply::{EventSource, Gate, Reply};

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -42,6 +43,7 @@ struct Ready<'a> {
 
 pub(super) fn run(arguments: &ServeArgs) -> anyhow::Result<Ended> {
     start_log();
+    raise_descriptor_limit();
     let mut overrides = arguments.files.overrides.clone();
     overrides.extend(arguments.listen.map(|address| format!("listen.proxy={:?}", address.to_string())));
     overrides.extend(arguments.admin.as_ref().map(|address| format!("admin.listen={address:?}")));
@@ -114,6 +116,14 @@ impl Stop {
     }
 }
 
+/// Raises the soft limit of descriptors to the hard one: each connection takes up to two, and the soft limit that shells
+/// hand down is meant for programs that use select(2).
+fn raise_descriptor_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Where the system refuses, the limit in force is kept, and running into it is survived.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
 /// Writes the ready file whole: a reader sees all of it or no file.
 fn write_ready(path: &Path, summary: &Summary) -> io::Result<()> {
     let ready = Ready { proxy: summary.proxy, admin: summary.admin, ca: &summary.ca, pid: std::process::id() };
@@ -125,7 +135,7 @@ fn write_ready(path: &Path, summary: &Summary) -> io::Result<()> {
 /// Says in a few lines what is served.
 fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::Result<()> {
     let Style { bold, dim, yellow, reset, .. } = style;
-    let Summary { proxy, admin, ca, files, rules: (allowed, blocked), digest, intercepts, cautions, .. } = summary;
+    let Summary { proxy, admin, ca, files, rules: (allowed, blocked), digest, intercepts, .. } = summary;
     let scheme = if summary.tls { "https" } else { "http" };
     let files = files.iter().map(|file| &**file).collect::<Vec<_>>().join(", ");
     let digest = digest.get(..19).unwrap_or(digest);
@@ -148,7 +158,10 @@ fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::R
     writeln!(out, "  TLS       {tls}; CA {}", ca.display())?;
     let (exeat, reachable) = (command_name(), super::env::reachable(*proxy));
     writeln!(out, "  clients   eval \"$({exeat} env --proxy {scheme}://{reachable} --ca {})\"", ca.display())?;
-    for caution in cautions {
+    if let Some(next) = &summary.next_proxy {
+        writeln!(out, "  upstream  through {next}")?;
+    }
+    for caution in &summary.cautions {
         writeln!(out, "  {yellow}warning{reset}   {caution}")?;
     }
     out.flush()

@@ -4,6 +4,7 @@
 //! Every key has a default; the shipped `config/exeat.toml` documents each one.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +13,9 @@ use std::time::Duration;
 use exeat_policy::diag::Source;
 use exeat_policy::doc::Spanned;
 use exeat_policy::guard::{AddressRange, Grants};
+use exeat_policy::host::Host;
 use exeat_policy::manifest::{AuthMode, HeaderValueSpec};
+use exeat_policy::pattern::Pattern;
 use exeat_policy::policy::DefaultVerdict;
 use http::HeaderName;
 
@@ -206,6 +209,42 @@ pub struct Dns {
 pub struct Upstream {
     /// PEM files of CAs that upstream certificates may come from, beside the system's.
     pub ca: Vec<PathBuf>,
+    /// The proxy that connections go through.
+    pub proxy: Option<NextProxy>,
+    /// The credentials for it: `user:password`, or for HTTP a whole field value.
+    pub proxy_authorization: Option<Binding>,
+    /// Hosts and domains that are reached without it.
+    pub no_proxy: Vec<Pattern>,
+}
+
+/// Where the next proxy is, and what it speaks. Displays as its URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextProxy {
+    /// What it speaks.
+    pub protocol: NextProxyProtocol,
+    /// Its host.
+    pub host: Host,
+    /// Its port.
+    pub port: u16,
+}
+
+/// What a next proxy speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextProxyProtocol {
+    /// HTTP, asked for tunnels with CONNECT.
+    Http,
+    /// SOCKS5, which is passed the names unresolved.
+    Socks5,
+}
+
+impl fmt::Display for NextProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.protocol {
+            NextProxyProtocol::Http => "http",
+            NextProxyProtocol::Socks5 => "socks5h",
+        };
+        write!(f, "{scheme}://{}:{}", self.host, self.port)
+    }
 }
 
 /// `[limits]`.
@@ -223,6 +262,8 @@ pub struct Limits {
     pub connections: usize,
     /// Tunnels at once, among the connections.
     pub tunnels: usize,
+    /// How long a blind tunnel or a WebSocket may last; none for as long as it likes.
+    pub tunnel_lifetime: Option<Duration>,
     /// How long a shutdown waits for what is under way.
     pub drain_time: Duration,
 }
@@ -236,6 +277,7 @@ impl Default for Limits {
             connect_time: Duration::from_secs(10),
             connections: 16_384,
             tunnels: 8_192,
+            tunnel_lifetime: None,
             drain_time: Duration::from_secs(30),
         }
     }

@@ -19,6 +19,7 @@ mod listen;
 mod network;
 mod overrides;
 mod sections;
+mod upstream;
 
 /// Sections that the contract names and this version does not serve.
 const UNSERVED: [&str; 3] = ["mcp", "audit", "sessions"];
@@ -108,7 +109,7 @@ impl Reader {
         }
         sections::guard(fields.section("guard"), &mut config.guard);
         network::dns(fields.section("dns"), &mut config.dns);
-        network::upstream(fields.section("upstream"), layer, &mut config.upstream);
+        upstream::upstream(fields.section("upstream"), layer, &mut config.upstream);
         limits::limits(fields.section("limits"), &mut config.limits);
         network::admin(fields.section("admin"), &mut config.admin);
         for section in UNSERVED {

@@ -132,7 +132,7 @@ impl Gate {
     ) -> impl Future<Output = Cause> + 'a {
         self.ends(move |snapshot| {
             matches!(judge(snapshot, authority).leave, Some(Passage::Blind { .. }))
-                && address.is_some_and(|ip| snapshot.route.guard.check(&[ip], authority.port()).is_ok())
+                && address.is_some_and(|address| snapshot.route.still_reaches(authority, address))
         })
     }
 

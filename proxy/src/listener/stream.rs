@@ -9,6 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
+use crate::tunnel::relay::Side;
+
 /// The byte stream of a client.
 #[derive(Debug)]
 pub(crate) enum Stream {
@@ -18,6 +20,15 @@ pub(crate) enum Stream {
     Unix(UnixStream),
     /// TLS that the gateway terminates, on the proxy port or inside a tunnel.
     Tls(Box<TlsStream<Rewound>>),
+}
+
+impl Side for Stream {
+    fn socket(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tcp(stream) => Some(stream),
+            Self::Unix(_) | Self::Tls(_) => None,
+        }
+    }
 }
 
 /// A stream with bytes put back in front of it.

@@ -1,7 +1,10 @@
 //! Tunnels: bytes between a client and an upstream that the gateway does not read, but for the first ones.
 
+mod direction;
 pub(crate) mod hello;
 pub(crate) mod relay;
+#[cfg_attr(not(target_os = "linux"), path = "no_splice.rs")]
+mod splice;
 
 use exeat_policy::host::Host;
 
@@ -43,6 +46,8 @@ pub(crate) enum Cause {
     Error,
     /// Nothing moved for the idle time.
     Idle,
+    /// It had lasted as long as a tunnel may.
+    Lifetime,
     /// The TLS server name was not the CONNECT host.
     SniMismatch,
     /// It was permitted for TLS only and opened with something else.
@@ -55,8 +60,16 @@ pub(crate) enum Cause {
 
 impl Cause {
     /// Every cause, in the order of the enum.
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Closed, Self::Error, Self::Idle, Self::SniMismatch, Self::NotTls, Self::PolicyChanged, Self::Drained];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Closed,
+        Self::Error,
+        Self::Idle,
+        Self::Lifetime,
+        Self::SniMismatch,
+        Self::NotTls,
+        Self::PolicyChanged,
+        Self::Drained,
+    ];
 
     /// The word in metrics and events.
     pub(crate) const fn as_str(self) -> &'static str {
@@ -64,6 +77,7 @@ impl Cause {
             Self::Closed => "closed",
             Self::Error => "error",
             Self::Idle => "idle",
+            Self::Lifetime => "lifetime",
             Self::SniMismatch => "sni_mismatch",
             Self::NotTls => "not_tls",
             Self::PolicyChanged => "policy_changed",

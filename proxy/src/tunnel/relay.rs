@@ -1,26 +1,46 @@
 //! Relaying the bytes of a tunnel.
 //!
-//! A direction holds no buffer while nothing flows: bytes are read into one buffer that all tunnels of a thread share
-//! and written on at once; only what the other side did not take is kept. Each side's end of stream is passed on by
-//! itself, so a half-closed connection stays half closed (RFC 9110 section 9.3.6).
+//! Each side's end of stream is passed on by itself, so a half-closed connection stays half closed (RFC 9110 section
+//! 9.3.6). A side that breaks off breaks the other off too: what was cut short must not look complete.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
-use std::io;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Instant;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until};
 
 use super::Cause;
+use super::direction::Direction;
 
-const SCRATCH_SIZE: usize = 64 * 1024;
+/// One side of a tunnel.
+pub(crate) trait Side: AsyncRead + AsyncWrite + Unpin {
+    /// The TCP socket, where its bytes are the side's bytes as they are.
+    fn socket(&self) -> Option<&TcpStream> {
+        None
+    }
+}
 
-thread_local! {
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_SIZE].into_boxed_slice());
+impl Side for TcpStream {
+    fn socket(&self) -> Option<&TcpStream> {
+        Some(self)
+    }
+}
+
+impl Side for TokioIo<Upgraded> {}
+
+/// What bounds a tunnel in time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// For a tunnel in which nothing moves.
+    pub(crate) idle: Duration,
+    /// For a tunnel as a whole; none for no limit.
+    pub(crate) lifetime: Option<Duration>,
 }
 
 /// What a tunnel moved and why it ended.
@@ -43,82 +63,6 @@ pub(crate) trait Check {
     fn holds_upstream(&self) -> bool;
 }
 
-/// One direction of a tunnel.
-#[derive(Debug, Default)]
-struct Direction {
-    pending: BytesMut,
-    bytes: u64,
-    unflushed: bool,
-    ended: bool,
-    done: bool,
-}
-
-impl Direction {
-    /// Moves bytes until nothing more can be moved now. Ready when the direction is over.
-    fn poll(
-        &mut self,
-        from: &mut (impl AsyncRead + Unpin),
-        to: &mut (impl AsyncWrite + Unpin),
-        moved: &mut bool,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
-        loop {
-            while !self.pending.is_empty() {
-                let written = std::task::ready!(Pin::new(&mut *to).poll_write(cx, &self.pending))?;
-                self.wrote(written, moved)?;
-                self.pending.advance(written);
-            }
-            self.pending = BytesMut::new();
-            if self.ended {
-                if !self.done {
-                    std::task::ready!(Pin::new(&mut *to).poll_shutdown(cx))?;
-                    self.done = true;
-                }
-                return Poll::Ready(Ok(()));
-            }
-            let read = SCRATCH.with_borrow_mut(|scratch| {
-                let mut buffer = ReadBuf::new(scratch);
-                std::task::ready!(Pin::new(&mut *from).poll_read(cx, &mut buffer))?;
-                let data = buffer.filled();
-                if data.is_empty() {
-                    self.ended = true;
-                    return Poll::Ready(io::Result::Ok(()));
-                }
-                let written = match Pin::new(&mut *to).poll_write(cx, data) {
-                    Poll::Ready(written) => {
-                        let written = written?;
-                        self.wrote(written, moved)?;
-                        written
-                    }
-                    Poll::Pending => 0,
-                };
-                self.pending.extend_from_slice(data.get(written..).unwrap_or_default());
-                Poll::Ready(Ok(()))
-            });
-            match read {
-                Poll::Ready(result) => result?,
-                Poll::Pending => {
-                    if self.unflushed {
-                        std::task::ready!(Pin::new(&mut *to).poll_flush(cx))?;
-                        self.unflushed = false;
-                    }
-                    return Poll::Pending;
-                }
-            }
-        }
-    }
-
-    fn wrote(&mut self, written: usize, moved: &mut bool) -> io::Result<()> {
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        self.bytes += written as u64;
-        self.unflushed = true;
-        *moved = true;
-        Ok(())
-    }
-}
-
 /// Both directions and the check of the client's first bytes.
 struct Relay<'a, A, B, C> {
     client: &'a mut A,
@@ -130,8 +74,8 @@ struct Relay<'a, A, B, C> {
 
 impl<A, B, C> Relay<'_, A, B, C>
 where
-    A: AsyncRead + AsyncWrite + Unpin,
-    B: AsyncRead + AsyncWrite + Unpin,
+    A: Side,
+    B: Side,
     C: Check,
 {
     fn poll(&mut self, moved: &mut bool, cx: &mut Context<'_>) -> Poll<Cause> {
@@ -172,7 +116,7 @@ where
             }
             let mut piece = [0; 2048];
             let mut buffer = ReadBuf::new(&mut piece);
-            match std::task::ready!(Pin::new(&mut *self.client).poll_read(cx, &mut buffer)) {
+            match ready!(Pin::new(&mut *self.client).poll_read(cx, &mut buffer)) {
                 Ok(()) if buffer.filled().is_empty() => {
                     self.up.ended = true;
                     // Nothing was said, so there is nothing to judge: the end itself may pass.
@@ -187,30 +131,36 @@ where
 }
 
 /// Relays between a client and upstream until both directions ended, one failed, the client's first bytes were
-/// refused, nothing moved for `idle`, or `stop` says so. `first` was read from the client already.
+/// refused, a bound was reached, or `stop` says so. `first` was read from the client already.
 pub(crate) async fn relay<A, B, C>(
     client: &mut A,
     upstream: &mut B,
     first: BytesMut,
     check: Option<C>,
-    idle: Duration,
+    bounds: Bounds,
     stop: impl Future<Output = Cause>,
 ) -> Outcome
 where
-    A: AsyncRead + AsyncWrite + Unpin,
-    B: AsyncRead + AsyncWrite + Unpin,
+    A: Side,
+    B: Side,
     C: Check,
 {
-    let mut relay = Relay {
-        client,
-        upstream,
-        up: Direction { pending: first, ..Direction::default() },
-        down: Direction::default(),
-        check,
+    let pending = if first.is_empty() {
+        // What was read ahead is most often nothing, in a buffer that would stay for as long as the client is silent.
+        drop(first);
+        BytesMut::new()
+    } else {
+        first
     };
+    let mut relay = Relay { client, upstream, up: Direction::behind(pending), down: Direction::default(), check };
     let mut stop = pin!(stop);
-    let mut timer = pin!(tokio::time::sleep(idle));
     let mut active = Instant::now();
+    let end = bounds.lifetime.map(|lifetime| active + lifetime);
+    let deadline = move |active: Instant| {
+        let idle = active + bounds.idle;
+        end.map_or(idle, |end| end.min(idle))
+    };
+    let mut timer = pin!(sleep_until(deadline(active)));
     let cause = poll_fn(|cx| {
         let mut moved = false;
         if let Poll::Ready(cause) = relay.poll(&mut moved, cx) {
@@ -223,8 +173,12 @@ where
             return Poll::Ready(cause);
         }
         while timer.as_mut().poll(cx).is_ready() {
-            let deadline = active + idle;
-            if deadline <= Instant::now() {
+            let now = Instant::now();
+            if end.is_some_and(|end| end <= now) {
+                return Poll::Ready(Cause::Lifetime);
+            }
+            let deadline = deadline(active);
+            if deadline <= now {
                 return Poll::Ready(Cause::Idle);
             }
             timer.as_mut().reset(deadline);
@@ -232,6 +186,12 @@ where
         Poll::Pending
     })
     .await;
+    if cause == Cause::Error {
+        for socket in [relay.client.socket(), relay.upstream.socket()].into_iter().flatten() {
+            // A socket that refuses the option closes as if it had ended.
+            let _ = socket.set_zero_linger();
+        }
+    }
     Outcome { up: relay.up.bytes, down: relay.down.bytes, cause }
 }
 
@@ -242,6 +202,10 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
+
+    impl Side for tokio::io::DuplexStream {}
+
+    const BOUNDS: Bounds = Bounds { idle: Duration::from_secs(60), lifetime: None };
 
     struct Hello(bool);
 
@@ -261,18 +225,19 @@ mod tests {
 
     async fn run(
         check: Option<Hello>,
+        bounds: Bounds,
         script: impl AsyncFnOnce(&mut tokio::io::DuplexStream, &mut tokio::io::DuplexStream),
     ) -> Outcome {
         let (mut client, mut client_far) = duplex(64);
         let (mut upstream, mut upstream_far) = duplex(64);
-        let relay = relay(&mut client, &mut upstream, BytesMut::new(), check, Duration::from_secs(60), pending());
+        let relay = relay(&mut client, &mut upstream, BytesMut::new(), check, bounds, pending());
         let (outcome, ()) = tokio::join!(relay, script(&mut client_far, &mut upstream_far));
         outcome
     }
 
     #[tokio::test]
     async fn each_side_ends_by_itself() {
-        let outcome = run(None, async |client, upstream| {
+        let outcome = run(None, BOUNDS, async |client, upstream| {
             client.write_all(b"question").await.unwrap();
             client.shutdown().await.unwrap();
             let mut question = String::new();
@@ -290,7 +255,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_speaks_first_is_not_delayed() {
-        let outcome = run(Some(Hello(false)), async |client, upstream| {
+        let outcome = run(Some(Hello(false)), BOUNDS, async |client, upstream| {
             upstream.write_all(b"220 ready").await.unwrap();
             let mut banner = [0; 9];
             client.read_exact(&mut banner).await.unwrap();
@@ -308,7 +273,7 @@ mod tests {
 
     #[tokio::test]
     async fn refused_first_bytes_never_reach_upstream() {
-        let outcome = run(Some(Hello(true)), async |client, upstream| {
+        let outcome = run(Some(Hello(true)), BOUNDS, async |client, upstream| {
             upstream.write_all(b"held").await.unwrap();
             client.write_all(b"hullo").await.unwrap();
         })
@@ -318,7 +283,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_silence_counts_as_idle() {
-        let outcome = run(None, async |client, upstream| {
+        let outcome = run(None, BOUNDS, async |client, upstream| {
             for _ in 0..10 {
                 tokio::time::sleep(Duration::from_secs(50)).await;
                 client.write_all(b".").await.unwrap();
@@ -327,5 +292,19 @@ mod tests {
         })
         .await;
         assert_eq!(outcome, Outcome { up: 10, down: 0, cause: Cause::Idle });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lifetime_ends_a_tunnel_however_busy() {
+        let bounds = Bounds { lifetime: Some(Duration::from_secs(120)), ..BOUNDS };
+        let outcome = run(None, bounds, async |client, upstream| {
+            for _ in 0..3 {
+                tokio::time::sleep(Duration::from_secs(35)).await;
+                client.write_all(b".").await.unwrap();
+                upstream.read_u8().await.unwrap();
+            }
+        })
+        .await;
+        assert_eq!(outcome, Outcome { up: 3, down: 0, cause: Cause::Lifetime });
     }
 }

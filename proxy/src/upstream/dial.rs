@@ -17,26 +17,32 @@ use tower_service::Service;
 
 use super::failure::Failure;
 use super::pool::Sender;
+use super::race::{interleaved, race};
 use super::tls::ClientTls;
 use crate::guard::CheckedAddr;
 use crate::permit::Origin;
 
 /// Connects to the first of `addresses` that accepts.
-#[allow(clippy::disallowed_methods, reason = "this is the one place that dials, and it takes checked addresses only")]
 pub(super) async fn connect(addresses: &[CheckedAddr]) -> Result<TcpStream, Failure> {
-    let mut last = None;
-    for address in addresses {
-        match TcpStream::connect(address.get()).await {
-            Ok(stream) => {
-                // A socket that refuses the option still works, with more delay.
-                let _ = stream.set_nodelay(true);
-                return Ok(stream);
-            }
-            Err(error) => last = Some(error),
-        }
+    if let [address] = addresses {
+        return attempt(*address).await.map_err(|error| Failure::from_connect(&error));
     }
-    let error = last.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into());
-    Err(Failure::from_connect(&error))
+    let errors = match race(interleaved(addresses), attempt).await {
+        Ok(stream) => return Ok(stream),
+        Err(errors) => errors,
+    };
+    // A server that refused says more than a network that could not be reached.
+    let failures = errors.iter().map(Failure::from_connect);
+    let failure = failures.min_by_key(|failure| failure.reason == Reason::ConnectFailed);
+    Err(failure.unwrap_or_else(Failure::no_addresses))
+}
+
+#[allow(clippy::disallowed_methods, reason = "this is the one place that dials, and it takes checked addresses only")]
+async fn attempt(address: CheckedAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address.get()).await?;
+    // A socket that refuses the option still works, with more delay.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
 }
 
 /// Speaks TLS, where the origin wants it, and HTTP/1.1 on a fresh connection.

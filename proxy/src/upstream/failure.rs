@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use exeat_policy::Reason;
 use exeat_policy::host::Host;
+use rustix::io::Errno;
 
 use crate::listener::http1::BodyFault;
 
@@ -35,12 +36,28 @@ impl Failure {
         Self::new(Reason::UpstreamTimeout, Reason::UpstreamTimeout.text(), "no answer within the idle time")
     }
 
+    pub(super) fn no_addresses() -> Self {
+        Self::new(Reason::DnsNotFound, "the name has no addresses", "no addresses")
+    }
+
+    pub(super) fn resolve_timeout() -> Self {
+        Self::resolve("no name server answered in time", "no answer within the limit")
+    }
+
+    /// A name that could not be resolved, and why.
+    pub(super) fn resolve(detail: impl fmt::Display, inside: impl fmt::Display) -> Self {
+        Self::new(Reason::DnsFailed, format!("{}: {detail}", Reason::DnsFailed.text()), inside)
+    }
+
     pub(super) fn refused_address(reason: Reason, host: &Host, address: IpAddr) -> Self {
         let outside = format!("{host} resolves to an address that the gateway does not reach: {}", reason.text());
         Self::new(reason, outside, format_args!("{host} resolves to {address}"))
     }
 
     pub(super) fn from_connect(error: &io::Error) -> Self {
+        if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) {
+            return Self::new(Reason::ConnectionLimit, Reason::ConnectionLimit.text(), error);
+        }
         let reason = match error.kind() {
             io::ErrorKind::ConnectionRefused => Reason::ConnectRefused,
             io::ErrorKind::TimedOut => Reason::ConnectTimeout,

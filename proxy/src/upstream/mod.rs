@@ -6,16 +6,21 @@
 
 mod dial;
 mod failure;
+mod next;
 mod pool;
+mod race;
 mod resolve;
 mod tls;
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use exeat_policy::host::Host;
+use exeat_policy::target::Authority;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -24,11 +29,12 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 pub(crate) use failure::Failure;
+pub(crate) use next::NextProxy;
 use pool::{Pool, Sender};
 pub(crate) use resolve::Resolver;
 pub(crate) use tls::ClientTls;
 
-use crate::guard::Guard;
+use crate::guard::{CheckedAddr, Guard};
 use crate::listener::http1::RequestBody;
 use crate::permit::Permit;
 
@@ -47,6 +53,8 @@ pub(crate) struct Route {
     pub(crate) guard: Guard,
     /// Finds addresses.
     pub(crate) resolver: Resolver,
+    /// The proxy that connections go through.
+    pub(crate) next_proxy: Option<NextProxy>,
     /// Verifies certificates.
     pub(crate) tls: ClientTls,
     /// For resolving, connecting and the TLS handshake together.
@@ -107,12 +115,44 @@ impl Upstream {
 
 async fn dial(route: &Route, permit: &Permit) -> Result<TcpStream, Failure> {
     let origin = permit.origin();
-    let addresses = route.resolver.lookup(&origin.host).await?;
-    let checked = route
-        .guard
-        .check(&addresses, origin.port)
-        .map_err(|(reason, address)| Failure::refused_address(reason, &origin.host, address))?;
+    if let Some(next) = &route.next_proxy {
+        let known = route.resolver.known(&origin.host);
+        if next.leads_to(&origin.host, known.as_deref()) {
+            return next.open(route, origin, known.as_deref()).await;
+        }
+    }
+    let addresses = route.resolve(&origin.host).await?;
+    let checked = route.check(&origin.host, &addresses, origin.port)?;
     dial::connect(&checked).await
+}
+
+impl Route {
+    /// Finds the addresses of a host. The bound is a little less than that of the whole connection, so that what took
+    /// too long is told.
+    async fn resolve(&self, host: &Host) -> Result<Vec<IpAddr>, Failure> {
+        let bound = self.connect_time.mul_f32(0.9);
+        timeout(bound, self.resolver.lookup(host)).await.unwrap_or_else(|_| Err(Failure::resolve_timeout()))
+    }
+
+    /// Whether a tunnel that was opened earlier, and whose other end is at `address`, would not be refused for an
+    /// address now.
+    pub(crate) fn still_reaches(&self, authority: &Authority, address: IpAddr) -> bool {
+        let (host, port) = (authority.host(), authority.port());
+        let known = self.resolver.known(host);
+        let next = self.next_proxy.as_ref().filter(|next| next.leads_to(host, known.as_deref()));
+        match next {
+            Some(next) => {
+                next.still_serves(&self.guard, address) && self.guard.check(&known.unwrap_or_default(), port).is_ok()
+            }
+            None => self.guard.check(&[address], port).is_ok(),
+        }
+    }
+
+    /// Has the guard check all addresses of a host.
+    fn check(&self, host: &Host, addresses: &[IpAddr], port: u16) -> Result<Vec<CheckedAddr>, Failure> {
+        let checked = self.guard.check(addresses, port);
+        checked.map_err(|(reason, address)| Failure::refused_address(reason, host, address))
+    }
 }
 
 /// A request that did not get out, with the request where it can be sent again.

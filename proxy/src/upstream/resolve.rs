@@ -11,12 +11,17 @@ use exeat_policy::guard;
 use exeat_policy::host::Host;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig};
-use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::RData;
 use tokio::sync::OnceCell;
 
 use super::failure::Failure;
+
+/// The longest that a name counts as one without addresses, whatever its zone says: names that are being set up come
+/// soon.
+const NEGATIVE_TTL: Duration = Duration::from_secs(5);
 
 /// Finds the addresses of names.
 #[derive(Debug)]
@@ -33,15 +38,21 @@ impl Resolver {
         Self { hosts, servers, dns: OnceCell::new() }
     }
 
-    /// All addresses of `host`. An address literal is its own answer.
+    /// The addresses that `host` has without being asked for: an address literal is its own answer, and some names are
+    /// fixed by the config.
+    pub(super) fn known(&self, host: &Host) -> Option<Vec<IpAddr>> {
+        match host.ip() {
+            Some(ip) => Some(vec![ip]),
+            None => self.hosts.get(host.as_str()).cloned(),
+        }
+    }
+
+    /// All addresses of `host`.
     pub(super) async fn lookup(&self, host: &Host) -> Result<Vec<IpAddr>, Failure> {
-        if let Some(ip) = host.ip() {
-            return Ok(vec![ip]);
+        if let Some(addresses) = self.known(host) {
+            return Ok(addresses);
         }
         let name = host.as_str();
-        if let Some(addresses) = self.hosts.get(name) {
-            return Ok(addresses.clone());
-        }
         let dns = self.dns.get_or_try_init(|| async { build(&self.servers) }).await.map_err(|error| failed(&error))?;
         let found = dns.lookup_ip(format!("{name}.")).await.map_err(|error| failed(&error))?;
         for record in found.as_lookup().answers() {
@@ -57,15 +68,25 @@ impl Resolver {
         }
         let addresses: Vec<IpAddr> = found.iter().collect();
         if addresses.is_empty() {
-            return Err(Failure::new(Reason::DnsNotFound, Reason::DnsNotFound.text(), "no addresses"));
+            return Err(Failure::no_addresses());
         }
         Ok(addresses)
     }
 }
 
 fn failed(error: &NetError) -> Failure {
-    let reason = if error.is_no_records_found() { Reason::DnsNotFound } else { Reason::DnsFailed };
-    Failure::new(reason, reason.text(), error)
+    match error {
+        NetError::Dns(DnsError::NoRecordsFound(none)) if none.response_code == ResponseCode::NXDomain => {
+            Failure::new(Reason::DnsNotFound, Reason::DnsNotFound.text(), error)
+        }
+        NetError::Dns(DnsError::NoRecordsFound(_)) => Failure::no_addresses(),
+        NetError::Dns(DnsError::ResponseCode(code)) => {
+            Failure::resolve(format_args!("the name server answered {code:?}"), error)
+        }
+        NetError::Timeout => Failure::resolve_timeout(),
+        NetError::NoConnections | NetError::Io(_) => Failure::resolve("no name server could be reached", error),
+        _ => Failure::new(Reason::DnsFailed, Reason::DnsFailed.text(), error),
+    }
 }
 
 fn build(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
@@ -87,6 +108,7 @@ fn build(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
     options.timeout = Duration::from_secs(3);
     options.attempts = 2;
     options.preserve_intermediates = true;
+    options.negative_max_ttl = Some(NEGATIVE_TTL);
     if !servers.is_empty() {
         options.use_hosts_file = ResolveHosts::Never;
     }

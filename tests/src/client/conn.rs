@@ -214,6 +214,11 @@ impl RawConn {
         self.roundtrip(&format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}")).await
     }
 
+    /// The next bytes, as many as there are; empty at the end of the stream, which a reset counts as.
+    pub async fn piece_or_end(&mut self) -> Vec<u8> {
+        within("bytes or the end", self.wire.some()).await.unwrap_or_default()
+    }
+
     /// Reads exactly `count` bytes.
     pub async fn exact(&mut self, count: usize) -> Vec<u8> {
         within("bytes", self.wire.exact(count)).await.unwrap()
@@ -246,6 +251,14 @@ impl RawConn {
         let certificates = certificates.collect();
         let alpn = session.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned());
         Ok(Self { wire: Wire::new(stream), certificates, alpn })
+    }
+
+    /// The stream itself, for a test that has read everything it asked for so far.
+    #[must_use]
+    pub fn into_io(self) -> Box<dyn Io> {
+        let (io, early) = self.wire.into_parts();
+        assert!(early.is_empty(), "something was read ahead: {}", String::from_utf8_lossy(&early));
+        io
     }
 
     /// The certificates that the TLS peer showed, leaf first.

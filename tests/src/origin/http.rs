@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 
 use super::record::{Request, hex};
 use super::reply::{Body, Reply};
+use crate::bulk;
 use crate::certs::Leaf;
 use crate::relay::{Task, accept_tls, listen};
 use crate::wait::Journal;
@@ -276,11 +277,11 @@ impl Connection<'_> {
     }
 
     async fn flood(&mut self, length: u64, written: &AtomicU64) -> io::Result<()> {
-        let piece = vec![b'x'; 64 * 1024];
+        let mut content = bulk::Content::default();
         let mut left = length;
         while left > 0 {
-            let count = piece.len().min(usize::try_from(left).unwrap());
-            self.wire.send(&piece[..count]).await?;
+            let count = bulk::PIECE.min(usize::try_from(left).unwrap());
+            self.wire.send(&content.more()[..count]).await?;
             written.fetch_add(count as u64, Ordering::SeqCst);
             left -= count as u64;
         }

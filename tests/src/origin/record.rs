@@ -79,6 +79,6 @@ impl Request {
 
 /// SHA-256 in hex.
 #[must_use]
-pub(super) fn hex(digest: &ring::digest::Digest) -> String {
+pub(crate) fn hex(digest: &ring::digest::Digest) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -94,7 +94,8 @@ impl Reply {
         (reply.header("Content-Type", "text/event-stream"), EventSource(sender))
     }
 
-    /// 200 with `length` bytes written as fast as they are taken, and how many were written so far.
+    /// 200 with the first `length` bytes of [`crate::bulk::Content`], written as fast as they are taken, and how many
+    /// were written so far.
     #[must_use]
     pub fn flood(length: u64) -> (Self, Arc<AtomicU64>) {
         let written = Arc::new(AtomicU64::new(0));

@@ -21,6 +21,9 @@ pub(super) fn limits(mut fields: Fields<'_>, to: &mut Limits) {
     time(&mut fields, "connect_timeout", SHORTEST, &mut to.connect_time);
     set(&mut to.connections, fields.integer("connections", COUNT));
     set(&mut to.tunnels, fields.integer("tunnels", COUNT));
+    let mut lifetime = to.tunnel_lifetime.unwrap_or_default();
+    time(&mut fields, "tunnel_lifetime", Duration::ZERO, &mut lifetime);
+    to.tunnel_lifetime = (!lifetime.is_zero()).then_some(lifetime);
     time(&mut fields, "drain_timeout", Duration::ZERO, &mut to.drain_time);
     fields.finish();
 }

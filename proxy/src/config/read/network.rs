@@ -1,4 +1,4 @@
-//! `[dns]`, `[upstream]` and `[admin]`: addresses, names and the CAs of upstream servers.
+//! `[dns]` and `[admin]`: addresses and names.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -7,8 +7,8 @@ use exeat_policy::diag::Code;
 use exeat_policy::doc::{Field, Fields, Value, quoted};
 use exeat_policy::host::Host;
 
-use super::{Layer, one_or_more, refuse, set};
-use crate::config::{Admin, Dns, Upstream};
+use super::{one_or_more, refuse, set};
+use crate::config::{Admin, Dns};
 
 /// Where DNS servers listen (RFC 1035, section 4.2).
 const DNS_PORT: u16 = 53;
@@ -96,11 +96,4 @@ fn server(text: &str) -> Result<SocketAddr, String> {
         Ok(address) => Ok(address),
         Err(_) => Err(format!("expected the IP address of a DNS server, found {}", quoted(text))),
     }
-}
-
-pub(super) fn upstream(mut fields: Fields<'_>, layer: &Layer<'_>, to: &mut Upstream) {
-    if let Some(field) = fields.take("ca") {
-        to.ca = one_or_more(field).into_iter().filter_map(|item| layer.path(item)).collect();
-    }
-    fields.finish();
 }

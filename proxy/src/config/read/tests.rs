@@ -6,7 +6,7 @@ use exeat_policy::diag::{Diagnostic, Source};
 use exeat_policy::manifest::{AuthMode, HeaderValueSpec};
 use exeat_policy::policy::DefaultVerdict;
 
-use crate::config::{Binding, CaFiles, Config, SniCheck};
+use crate::config::{Binding, CaFiles, Config, NextProxyProtocol, SniCheck};
 
 mod credentials;
 mod layers;
@@ -288,6 +288,40 @@ fn dns_servers_are_addresses_with_or_without_port() {
 }
 
 #[test]
+fn a_next_proxy_is_a_url_without_credentials() {
+    let upstream = good(
+        "[upstream]\nproxy = \"http://Proxy.Test:3128/\"\nno_proxy = [\"near.test\", \"*.lan.test\"]\n\
+         proxy_authorization = { file = \"secret\" }",
+    )
+    .upstream;
+    assert_eq!(upstream.proxy.unwrap().to_string(), "http://proxy.test:3128");
+    assert_eq!(upstream.proxy_authorization, Some(Binding::File(PathBuf::from("etc/secret"))));
+    assert_eq!(upstream.no_proxy.len(), 2);
+    let socks = good("upstream.proxy = \"socks5h://[::1]:1080\"").upstream.proxy.unwrap();
+    assert_eq!((socks.protocol, socks.to_string().as_str()), (NextProxyProtocol::Socks5, "socks5h://[::1]:1080"));
+    assert_eq!(good("upstream.proxy = \"off\"").upstream.proxy, None);
+    for (proxy, problem) in [
+        ("http://user:s3cret@proxy.test:3128", "E0106 `upstream.proxy`: expected a URL without credentials"),
+        ("proxy.test:3128", "E0006 `upstream.proxy`: expected a URL, found `proxy.test:3128`"),
+        ("socks5://proxy.test:1080", "E0006 `upstream.proxy`: expected a scheme that is served, found `socks5`"),
+        ("https://proxy.test:443", "E0006 `upstream.proxy`: expected a scheme that is served, found `https`"),
+    ] {
+        assert_eq!(problems(&format!("upstream.proxy = {proxy:?}")), [format!("1:18 {problem}")]);
+    }
+    for proxy in ["http://proxy.test", "http://proxy.test:3128/path", "http://:3128", "socks5h://"] {
+        assert_eq!(problems(&format!("upstream.proxy = {proxy:?}")).len(), 1, "{proxy}");
+    }
+    assert_eq!(
+        problems("upstream.no_proxy = [\"https://a.test/\", \"*\"]\nupstream.proxy_authorization = \"user:pass\""),
+        [
+            "1:22 E0101 `upstream.no_proxy[0]`: expected a host or a domain, found `https://a.test/`",
+            "1:41 E0101 `upstream.no_proxy[1]`: expected a host, found `*`",
+            "2:32 E0106 `upstream.proxy_authorization`: expected a table with the source of the value, found a string",
+        ]
+    );
+}
+
+#[test]
 fn upstream_cas_are_one_path_or_several() {
     assert_eq!(good("upstream.ca = \"ca.pem\"").upstream.ca, [PathBuf::from("etc/ca.pem")]);
     let several = good("upstream.ca = [\"a.pem\", \"/b.pem\"]").upstream.ca;
@@ -301,7 +335,7 @@ fn upstream_cas_are_one_path_or_several() {
 fn limits_are_within_their_ranges() {
     let limits = good(
         "[limits]\nheader_bytes = 1024\nheader_timeout = \"500ms\"\nidle_timeout = \"24h\"\nconnect_timeout = \"1ms\"\n\
-         connections = 1\ntunnels = 1048576\ndrain_timeout = \"0s\"",
+         connections = 1\ntunnels = 1048576\ntunnel_lifetime = \"12h\"\ndrain_timeout = \"0s\"",
     )
     .limits;
     assert_eq!(limits.header_bytes, 1024);
@@ -309,11 +343,13 @@ fn limits_are_within_their_ranges() {
     assert_eq!(limits.idle, Duration::from_secs(86_400));
     assert_eq!(limits.connect_time, Duration::from_millis(1));
     assert_eq!((limits.connections, limits.tunnels), (1, 1_048_576));
+    assert_eq!(limits.tunnel_lifetime, Some(Duration::from_secs(43_200)));
+    assert_eq!(good("limits.tunnel_lifetime = \"0s\"").limits.tunnel_lifetime, None);
     assert_eq!(limits.drain_time, Duration::ZERO);
     assert_eq!(
         problems(
             "[limits]\nheader_bytes = 1023\nheader_timeout = \"0s\"\nidle_timeout = \"25h\"\nconnect_timeout = 10\n\
-             connections = 0\ntunnels = 1048577\ndrain_timeout = \"86401s\""
+             connections = 0\ntunnels = 1048577\ntunnel_lifetime = \"25h\"\ndrain_timeout = \"86401s\""
         ),
         [
             "2:16 E0006 `limits.header_bytes` is 1023, outside 1024 to 1048576",
@@ -322,7 +358,8 @@ fn limits_are_within_their_ranges() {
             "5:19 E0004 `limits.connect_timeout`: expected a duration, found an integer",
             "6:15 E0006 `limits.connections` is 0, outside 1 to 1048576",
             "7:11 E0006 `limits.tunnels` is 1048577, outside 1 to 1048576",
-            "8:17 E0006 `limits.drain_timeout` is 86401s, outside 0s to 24h",
+            "8:19 E0006 `limits.tunnel_lifetime` is 25h, outside 0s to 24h",
+            "9:17 E0006 `limits.drain_timeout` is 86401s, outside 0s to 24h",
         ]
     );
     assert_eq!(help("limits.idle_timeout = 10"), "write the number with its unit, such as \"10s\"");
