@@ -130,6 +130,15 @@ impl Leaf {
         pem("PRIVATE KEY", self.key.secret_der())
     }
 
+    /// Writes the chain and the key into a folder, as PEM files.
+    #[must_use]
+    pub fn write_pem(&self, dir: &Path) -> [PathBuf; 2] {
+        let [chain, key] = ["leaf.pem", "leaf.key"].map(|name| dir.join(name));
+        std::fs::write(&chain, self.cert_pem()).unwrap();
+        std::fs::write(&key, self.key_pem()).unwrap();
+        [chain, key]
+    }
+
     /// A client that trusts `roots` and shows this certificate.
     #[must_use]
     pub fn client_config(&self, roots: Arc<RootCertStore>) -> ClientConfig {

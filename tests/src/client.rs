@@ -2,7 +2,9 @@
 
 mod command;
 mod conn;
+mod h2;
 pub mod socks;
 
 pub use command::{Cmd, Output, curl};
 pub use conn::{RawConn, Response};
+pub use h2::{H2Conn, H2Opened, H2Stream};

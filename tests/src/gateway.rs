@@ -19,7 +19,7 @@ pub use setup::Setup;
 pub(crate) use setup::copy_lines;
 
 use crate::certs::roots_of;
-use crate::client::{Cmd, RawConn, Response};
+use crate::client::{Cmd, H2Conn, RawConn, Response};
 use crate::relay::Task;
 use crate::wait::{Journal, until, within};
 
@@ -154,6 +154,20 @@ impl Gateway {
         let host = host.trim_matches(['[', ']']);
         let conn = self.tunnel(authority).await;
         conn.tls(self.roots(), host, &["http/1.1"]).await.expect("TLS with the interception CA")
+    }
+
+    /// Speaks HTTP/2 with prior knowledge to the proxy.
+    pub async fn h2(&self) -> H2Conn {
+        self.open().await.h2().await
+    }
+
+    /// Opens a tunnel and HTTP/2 over TLS in it, trusting only the interception CA.
+    pub async fn intercepted_h2(&self, authority: &str) -> H2Conn {
+        let (host, _) = authority.rsplit_once(':').unwrap();
+        let conn = self.tunnel(authority).await.tls(self.roots(), host, &["h2"]).await;
+        let conn = conn.expect("TLS with the interception CA");
+        assert_eq!(conn.alpn(), Some("h2"));
+        conn.h2().await
     }
 
     // --- Admin -----------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ pub mod ws;
 /// What a suite needs in nearly every test.
 pub mod prelude {
     pub use crate::certs::{Leaf, TestCa};
-    pub use crate::client::{Cmd, RawConn, Response};
+    pub use crate::client::{Cmd, H2Conn, RawConn, Response};
     pub use crate::dns::{Answer, Dns};
     pub use crate::gateway::{Gateway, Setup};
     pub use crate::origin::{Echo, Origin, Reply, Site};

@@ -1,8 +1,9 @@
 //! Servers of the outside world.
 //!
-//! [`Origin`] speaks HTTP/1.1, plain or over TLS, and answers each path as a [`Site`] says; [`Echo`] are servers that
+//! [`Origin`] speaks HTTP/1.1 or HTTP/2, plain or over TLS, and answers each path as a [`Site`] says; [`Echo`] are servers that
 //! speak something else. Both count their connections, and an origin keeps every request as it arrived.
 
+pub(crate) mod h2;
 mod http;
 mod raw;
 mod record;

@@ -2,6 +2,7 @@
 //! the small servers that pip, npm and git ask.
 
 mod git;
+mod grpc;
 mod index;
 mod mcp;
 
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 pub use git::git_server;
+pub use grpc::GrpcServer;
 pub use index::Packages;
 pub use mcp::McpServer;
 
@@ -68,7 +70,7 @@ impl Default for NodeDir {
     fn default() -> Self {
         let dir = TempDir::new().unwrap();
         std::os::unix::fs::symlink(node_modules(), dir.path().join("node_modules")).unwrap();
-        for name in ["fetch.mjs", "guard_listen.mjs", "mcp_client.mjs", "use_proxy.mjs"] {
+        for name in ["fetch.mjs", "guard_listen.mjs", "http2_client.mjs", "mcp_client.mjs", "use_proxy.mjs"] {
             std::fs::copy(script(name), dir.path().join(name)).unwrap();
         }
         Self(dir)

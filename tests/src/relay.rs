@@ -135,13 +135,14 @@ async fn plain_proxy(stream: TcpStream, seen: Journal<String>) {
     }
 }
 
-/// Ends TLS on a stream where there is an acceptor.
+/// Ends TLS on a stream where there is an acceptor; also gives the server name and the protocol that ALPN chose.
 pub(crate) async fn accept_tls(
     acceptor: Option<Arc<rustls::ServerConfig>>,
     stream: TcpStream,
-) -> std::io::Result<(Box<dyn Io>, Option<String>)> {
-    let Some(config) = acceptor else { return Ok((Box::new(stream), None)) };
+) -> std::io::Result<(Box<dyn Io>, Option<String>, Option<String>)> {
+    let Some(config) = acceptor else { return Ok((Box::new(stream), None, None)) };
     let tls = TlsAcceptor::from(config).accept(stream).await?;
     let sni = tls.get_ref().1.server_name().map(str::to_owned);
-    Ok((Box::new(tls), sni))
+    let alpn = tls.get_ref().1.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned());
+    Ok((Box::new(tls), sni, alpn))
 }

@@ -13,7 +13,7 @@ use exeat_policy::target::{Authority, Scheme, Target};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::source::{SourceError, Sources};
-use crate::listener::http1::are_alike;
+use crate::listener::transit::are_alike;
 use crate::permit::Origin;
 
 /// The fields of one server or one injected prefix.

@@ -3,6 +3,8 @@
 use http::header::{self, Entry};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
+use crate::respond::EXEAT_REASON;
+
 /// Removes the hop-by-hop fields and those that Connection names (RFC 9110 section 7.6.1).
 ///
 /// This happens before injection, so no client can have an injected field removed by naming it in Connection.
@@ -29,6 +31,12 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+/// Removes from an answer what is of its connection only and what only the gateway says.
+pub(crate) fn clean_answer(headers: &mut HeaderMap) {
+    remove_hop_by_hop(headers);
+    headers.remove(&EXEAT_REASON);
+}
+
 /// Whether Connection lists `token`.
 pub(crate) fn connection_lists(headers: &HeaderMap, token: &str) -> bool {
     lists(headers, &header::CONNECTION, token)
@@ -50,6 +58,7 @@ pub(crate) struct Pseudonym {
     name: String,
     http10: HeaderValue,
     http11: HeaderValue,
+    http2: HeaderValue,
 }
 
 impl Pseudonym {
@@ -60,7 +69,7 @@ impl Pseudonym {
             HeaderValue::from_str(&format!("{version} {name}"))
                 .unwrap_or_else(|_| HeaderValue::from_static("1.1 exeat"))
         };
-        Self { http10: via("1.0"), http11: via("1.1"), name }
+        Self { http10: via("1.0"), http11: via("1.1"), http2: via("2"), name }
     }
 
     /// Whether a request has passed this gateway before.
@@ -74,7 +83,11 @@ impl Pseudonym {
 
     /// Signs a message that was received in `version`.
     pub(crate) fn sign(&self, headers: &mut HeaderMap, version: Version) {
-        let via = if version == Version::HTTP_10 { &self.http10 } else { &self.http11 };
+        let via = match version {
+            Version::HTTP_10 => &self.http10,
+            Version::HTTP_2 => &self.http2,
+            _ => &self.http11,
+        };
         match headers.entry(header::VIA) {
             Entry::Occupied(mut entry) => entry.append(via.clone()),
             Entry::Vacant(entry) => {
@@ -127,6 +140,8 @@ mod tests {
         assert!(pseudonym.has_seen(&fields));
         assert!(pseudonym.has_seen(&headers(&[("via", "1.1 a, 1.1 exeat-0000000000000007 (x), 1.1 b")])));
         assert!(!Pseudonym::new(8).has_seen(&fields));
-        assert_eq!(fields.get_all("via").iter().count(), 2);
+        pseudonym.sign(&mut fields, Version::HTTP_2);
+        let signed: Vec<_> = fields.get_all("via").iter().collect();
+        assert_eq!(signed, ["1.0 fred", "1.1 exeat-0000000000000007", "2 exeat-0000000000000007"]);
     }
 }

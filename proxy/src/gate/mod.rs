@@ -6,6 +6,7 @@
 
 mod authenticate;
 mod fields;
+mod outgoing;
 mod refusal;
 mod request;
 mod tunnel;

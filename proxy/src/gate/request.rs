@@ -8,25 +8,26 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use exeat_policy::Reason;
 use exeat_policy::pattern::Pattern;
-use exeat_policy::target::Target;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
+use exeat_policy::target::{Scheme, Target};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper_util::rt::TokioIo;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::fields::{connection_lists, lists, remove_hop_by_hop};
+use super::fields::{clean_answer, connection_lists, lists, remove_hop_by_hop};
+use super::outgoing::Outgoing;
 use super::refusal::{Refusal, Subject};
 use super::{Caller, Gate, Switch, UpgradedTunnel};
+use crate::audit::Entry;
 use crate::listener::http1::head::Framing;
-use crate::listener::http1::{Exchange, Head, Interim, Progress, Reply, RequestBody, ResponseBody};
+use crate::listener::http1::{Exchange, Head, Interim, Reply, RequestBody, ResponseBody};
+use crate::listener::transit::Progress;
 use crate::metrics::TunnelResult;
 use crate::permit::{self, Permit};
-use crate::respond::EXEAT_REASON;
 use crate::snapshot::Snapshot;
 use crate::tunnel::Kind;
-use crate::upstream::{Failure, Lease, Unsent, UpstreamBody};
+use crate::upstream::{Failure, Fate, Lease, Protocol, Speaks, Unsent, UpstreamBody};
 
 impl Gate {
     /// Judges a request and, if it may go out, sends it and brings its answer.
@@ -65,14 +66,16 @@ impl Gate {
     ) -> Reply<Switch> {
         let snapshot = subject.snapshot;
         let Exchange { head, mut body, interim } = exchange;
+        let http2 = head.version == Version::HTTP_2;
         let prepared = match self.prepare(subject, target, head, &body) {
             Ok(prepared) => prepared,
             Err(refusal) => return Reply::Response(self.refused(subject, refusal)),
         };
         body.count_into(&self.metrics.bytes_up);
         body.withhold(&prepared.injected);
+        let speaks = speaks(subject.caller, target, http2, prepared.websocket.is_some());
         let owed = self.owe(subject, reason);
-        let lease = self.upstream.connect(&snapshot.route, permit).await;
+        let lease = self.upstream.connect(&snapshot.route, permit, speaks).await;
         owed.settle();
         let lease = match lease {
             Ok(lease) => lease,
@@ -82,15 +85,19 @@ impl Gate {
         if let Some(server) = subject.server {
             self.metrics.count_injection(server, true);
         }
-        let Prepared { method, uri, headers, websocket, .. } = prepared;
+        let Prepared { method, headers, outgoing, websocket, .. } = prepared;
         let mut request = Request::new(body);
         *request.method_mut() = method;
-        *request.uri_mut() = uri;
         *request.headers_mut() = headers;
         if let Some(interim) = interim {
+            // What an HTTP/2 server says ahead of its answer cannot be heard here, so nobody may wait for it.
+            if lease.protocol() == Protocol::Http2 && request.headers().contains_key(header::EXPECT) {
+                interim.push(StatusCode::CONTINUE, HeaderMap::new());
+            }
             forward_interim(&mut request, interim);
         }
-        match self.exchange(snapshot, permit, lease, request).await {
+        let way = Way { snapshot, permit, speaks, outgoing: &outgoing };
+        match self.exchange(&way, lease, request).await {
             Ok(response) if !is_framed_plainly(response.headers()) => {
                 let failure = Failure::protocol("its answer has a transfer coding that was not asked for");
                 Reply::Response(self.explain(subject, failure.into()))
@@ -134,23 +141,14 @@ impl Gate {
         }
         let trailers = lists(&headers, &header::TE, "trailers");
         remove_hop_by_hop(&mut headers);
-        // The body is framed as it was read, whatever Connection named: hyper sends that of a GET in no other case.
-        match framing {
-            Framing::None => {}
-            Framing::Length(length) => drop(headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length))),
-            Framing::Chunked => {
-                headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-            }
+        // The body is framed as it was read, whatever Connection named.
+        if let Framing::Length(length) = framing {
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
         if trailers {
             headers.insert(header::TE, HeaderValue::from_static("trailers"));
-            headers.insert(header::CONNECTION, HeaderValue::from_static("TE"));
         }
-        if websocket.is_some() {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-            headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-        }
-        headers.insert(header::HOST, host_field(target)?);
+        let outgoing = Outgoing::new(target, framing, websocket.is_some())?;
         self.pseudonym.sign(&mut headers, version);
         let injected = match injection {
             None => Vec::new(),
@@ -162,52 +160,48 @@ impl Gate {
                 applied?
             }
         };
-        let path = PathAndQuery::from_maybe_shared(bytes::Bytes::copy_from_slice(target.path_and_query().as_bytes()))
-            .map_err(|error| {
-            Refusal::new(Reason::Malformed, format_args!("the path cannot be sent on: {error}"))
-        })?;
-        Ok(Prepared { method, uri: Uri::from(path), headers, websocket, injected })
+        Ok(Prepared { method, headers, outgoing, websocket, injected })
     }
 
-    /// Sends a request. One that met a pooled connection that was just closing is sent again on a new one, if nothing
-    /// of it was sent or if it changes nothing and has no body (RFC 9110 section 9.2.2).
+    /// Sends a request. One that surely was not processed is sent again on a new connection, once: where a pooled
+    /// connection was just closing and nothing of it was sent, or the server says so (RFC 9113 section 8.7). So is one
+    /// that changes nothing and met a pooled connection that broke (RFC 9110 section 9.2.2).
     async fn exchange(
         &self,
-        snapshot: &Snapshot,
-        permit: &Permit,
+        way: &Way<'_>,
         lease: Lease,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, Failure> {
-        let reused = lease.is_reused();
-        let spare = if reused && request.method().is_safe() && matches!(request.body(), RequestBody::Empty) {
-            Some(Box::new(copy(&request)))
-        } else {
-            None
-        };
-        let patience = snapshot.config.limits.idle;
-        let progress = request.body().progress();
+        let (reused, protocol) = (lease.is_reused(), lease.protocol());
+        way.outgoing.fit(&mut request, protocol);
+        let safe = request.method().is_safe();
+        let may_repeat = protocol == Protocol::Http2 || (reused && safe);
+        let spare = (may_repeat && matches!(request.body(), RequestBody::Empty)).then(|| Box::new(copy(&request)));
+        let patience = way.snapshot.config.limits.idle;
+        let progress = request.body_mut().progress();
         let progress = progress.as_deref();
-        let Unsent { failure, request } = match patiently(patience, progress, lease.send(request)).await? {
+        let Unsent { failure, fate, request } = match patiently(patience, progress, lease.send(request)).await? {
             Ok(response) => return Ok(response),
             Err(unsent) => unsent,
         };
-        let Some(request) = request.or(spare).filter(|_| reused) else { return Err(failure) };
-        let lease = self.upstream.connect_anew(&snapshot.route, permit).await?;
+        let again = match fate {
+            Fate::Unprocessed => request.or(spare),
+            Fate::Unknown if reused => request.or(spare.filter(|_| safe)),
+            Fate::Unknown | Fate::Reset => None,
+        };
+        let Some(mut request) = again else { return Err(failure) };
+        let lease = self.upstream.connect_anew(&way.snapshot.route, way.permit, way.speaks).await?;
+        way.outgoing.fit(&mut request, lease.protocol());
         patiently(patience, progress, lease.send(*request)).await?.map_err(|unsent| unsent.failure)
     }
 
     /// Makes an answer fit to go to the client.
     fn clean(&self, response: Response<UpstreamBody>) -> Response<ResponseBody> {
         let (mut parts, mut body) = response.into_parts();
-        self.clean_fields(&mut parts.headers);
+        clean_answer(&mut parts.headers);
+        self.pseudonym.sign(&mut parts.headers, parts.version);
         body.count_into(&self.metrics.bytes_down);
         Response::from_parts(parts, ResponseBody::Upstream(Box::new(body)))
-    }
-
-    fn clean_fields(&self, headers: &mut HeaderMap) {
-        remove_hop_by_hop(headers);
-        headers.remove(&EXEAT_REASON);
-        self.pseudonym.sign(headers, Version::HTTP_11);
     }
 
     /// Opens a WebSocket, if that is what upstream's 101 means.
@@ -228,7 +222,8 @@ impl Gate {
         let Some(slot) = websocket.slot else { return Err(Failure::protocol("it accepted no WebSocket")) };
         let upstream = hyper::upgrade::on(&mut response).await.map_err(|_| Failure::protocol("it closed early"))?;
         let (mut parts, _) = response.into_parts();
-        self.clean_fields(&mut parts.headers);
+        clean_answer(&mut parts.headers);
+        self.pseudonym.sign(&mut parts.headers, parts.version);
         parts.headers.remove(header::CONTENT_LENGTH);
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
@@ -259,10 +254,28 @@ async fn patiently<T>(
 /// A request's head, ready to be sent.
 struct Prepared {
     method: Method,
-    uri: Uri,
     headers: HeaderMap,
+    outgoing: Outgoing,
     websocket: Option<WebSocket>,
     injected: Vec<http::HeaderName>,
+}
+
+/// The way out of one request.
+struct Way<'a> {
+    snapshot: &'a Snapshot,
+    permit: &'a Permit,
+    speaks: Speaks,
+    outgoing: &'a Outgoing,
+}
+
+/// What the connection for a request may speak. A WebSocket opens with an upgrade, which HTTP/2 does not have. Without
+/// TLS nothing is negotiated: what came by prior knowledge inside a tunnel goes on by it, all else is HTTP/1.1.
+fn speaks(caller: &Caller, target: &Target, http2: bool, websocket: bool) -> Speaks {
+    match target.scheme() {
+        Scheme::Https if !websocket => Speaks::Negotiated,
+        Scheme::Http if http2 && caller.entry == Entry::Intercept => Speaks::Http2,
+        Scheme::Https | Scheme::Http => Speaks::Http1,
+    }
 }
 
 /// A WebSocket that was asked for.
@@ -285,22 +298,10 @@ fn websocket_key(method: &Method, version: Version, headers: &HeaderMap, body: &
     Some(WebSocket { accept: BASE64.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &joined)), slot: None })
 }
 
-/// The Host that upstream sees: from the one parsed target, never from the client's field.
-fn host_field(target: &Target) -> Result<HeaderValue, Refusal> {
-    let default = target.scheme().default_port();
-    let value = if target.port() == default {
-        HeaderValue::from_str(&target.host().to_string())
-    } else {
-        HeaderValue::from_str(&target.authority().to_string())
-    };
-    value.map_err(|_| Refusal::new(Reason::Malformed, "the host cannot stand in a Host field"))
-}
-
 fn forward_interim(request: &mut Request<RequestBody>, interim: Interim) {
     hyper::ext::on_informational(request, move |response| {
         let mut headers = response.headers().clone();
-        remove_hop_by_hop(&mut headers);
-        headers.remove(&EXEAT_REASON);
+        clean_answer(&mut headers);
         headers.remove(header::CONTENT_LENGTH);
         interim.push(response.status(), headers);
     });

@@ -80,7 +80,7 @@ impl Leaves {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new()));
         base.session_storage = ServerSessionMemoryCache::new(1024);
-        base.alpn_protocols = vec![b"http/1.1".to_vec()];
+        base.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self { ca, key, provider, base, kept: Mutex::default() })
     }
 

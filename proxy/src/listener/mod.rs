@@ -3,12 +3,14 @@
 pub(crate) mod detect;
 mod entrance;
 pub(crate) mod http1;
+pub(crate) mod http2;
 pub(crate) mod proxy;
 mod proxy_protocol;
 pub(crate) mod redact;
 pub(crate) mod socks;
 pub(crate) mod stream;
 pub(crate) mod tls;
+pub(crate) mod transit;
 pub(crate) mod unix;
 
 use std::io;

@@ -1,4 +1,5 @@
-//! The proxy port and the Unix socket beside it: absolute-form requests and CONNECT over HTTP/1.1, and SOCKS5.
+//! The proxy port and the Unix socket beside it: absolute-form requests and CONNECT over HTTP/1.1 and HTTP/2, and
+//! SOCKS5.
 
 use std::sync::Arc;
 
@@ -14,12 +15,14 @@ use tokio::time::timeout;
 use super::detect::{self, Protocol};
 use super::entrance::{self, Entered};
 use super::http1::{self, Bounds, Exchange, Head, HeadError, Reply, ResponseBody, Service, Switched};
+use super::http2;
 use super::redact::Shown;
 use super::socks;
 use super::stream::Stream;
 use crate::audit::Entry;
 use crate::auth::Credentials;
 use crate::client::{Address, Client};
+use crate::drain::Drain;
 use crate::gate::{Blind, Caller, Gate, Refusal, Subject, Switch, Unauthenticated, UpgradedTunnel};
 use crate::intercept::{self, Ended};
 use crate::tunnel::relay::{self, Outcome, relay};
@@ -53,15 +56,19 @@ pub(crate) async fn connection(
                 None
             }
             Protocol::Socks5 => socks::serve(&gate, client, stream, first, bounds).await,
-            Protocol::Http1 | Protocol::Http2 => {
+            Protocol::Http1 => {
                 let service = Forward { gate: Arc::clone(&gate), client };
                 http1::serve(stream, first, &service, bounds, &mut drain).await
+            }
+            Protocol::Http2 => {
+                Box::pin(streams(&gate, client, stream, first, bounds, &mut drain)).await;
+                None
             }
         },
     };
     if let Some(Switched { stream, buffered, switch }) = switched {
         // A tunnel may last for days. It gets a task of its own, so that what serving HTTP took is given back.
-        tokio::spawn(tunnel(gate, stream, buffered, switch, slot));
+        tokio::spawn(tunnel(gate, stream, buffered, switch, Some(slot)));
     } else {
         gate.metrics.connections_active.dec();
     }
@@ -87,8 +94,24 @@ fn tunnel_bounds(gate: &Gate) -> relay::Bounds {
     relay::Bounds { idle: limits.idle, lifetime: limits.tunnel_lifetime }
 }
 
-/// Serves a tunnel to its end. Most tunnels are blind and idle, so what the other kinds need is kept out of the task.
-async fn tunnel(gate: Arc<Gate>, stream: Stream, buffered: BytesMut, switch: Switch, slot: OwnedSemaphorePermit) {
+/// Serves an HTTP/2 connection, each of whose streams can become a tunnel.
+async fn streams(gate: &Arc<Gate>, client: Client, stream: Stream, first: BytesMut, bounds: Bounds, drain: &mut Drain) {
+    let service = Arc::new(Forward { gate: Arc::clone(gate), client });
+    let gate = Arc::clone(gate);
+    let switched =
+        move |Switched { stream, buffered, switch }| tunnel(Arc::clone(&gate), stream, buffered, switch, None);
+    http2::serve(stream, first, service, bounds, drain, switched).await;
+}
+
+/// Serves a tunnel to its end, over a connection whose place is `slot` or over a stream of one. Most tunnels are blind
+/// and idle, so what the other kinds need is kept out of the task.
+async fn tunnel(
+    gate: Arc<Gate>,
+    stream: Stream,
+    buffered: BytesMut,
+    switch: Switch,
+    slot: Option<OwnedSemaphorePermit>,
+) {
     gate.metrics.tunnels_active.inc();
     let cause = match switch {
         Switch::Blind(blind) => blind_tunnel(&gate, stream, buffered, *blind).await,
@@ -100,9 +123,10 @@ async fn tunnel(gate: Arc<Gate>, stream: Stream, buffered: BytesMut, switch: Swi
         }
     };
     gate.metrics.tunnels_active.dec();
-    gate.metrics.connections_active.dec();
     gate.metrics.count_closed(cause);
-    drop(slot);
+    if slot.is_some() {
+        gate.metrics.connections_active.dec();
+    }
 }
 
 async fn blind_tunnel(gate: &Gate, mut client: Stream, first: BytesMut, blind: Blind) -> Cause {
@@ -237,7 +261,7 @@ mod tests {
     use super::*;
 
     /// The size of what a function of a tunnel's kind returns.
-    fn size<F>(_: impl Fn(Arc<Gate>, Stream, BytesMut, Switch, OwnedSemaphorePermit) -> F) -> usize {
+    fn size<F>(_: impl Fn(Arc<Gate>, Stream, BytesMut, Switch, Option<OwnedSemaphorePermit>) -> F) -> usize {
         size_of::<F>()
     }
 

@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, BytesMut};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
@@ -20,13 +22,15 @@ pub(crate) enum Stream {
     Unix(UnixStream),
     /// TLS that the gateway terminates, on the proxy port or inside a tunnel.
     Tls(Box<TlsStream<Rewound>>),
+    /// A stream of an HTTP/2 connection, opened by CONNECT.
+    Http2(Box<TokioIo<Upgraded>>),
 }
 
 impl Side for Stream {
     fn socket(&self) -> Option<&TcpStream> {
         match self {
             Self::Tcp(stream) => Some(stream),
-            Self::Unix(_) | Self::Tls(_) => None,
+            Self::Unix(_) | Self::Tls(_) | Self::Http2(_) => None,
         }
     }
 }
@@ -92,6 +96,7 @@ macro_rules! each {
             Stream::Tcp($stream) => $call,
             Stream::Unix($stream) => $call,
             Stream::Tls($stream) => $call,
+            Stream::Http2($stream) => $call,
         }
     };
 }
@@ -128,6 +133,7 @@ impl AsyncWrite for Stream {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Unix(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
+            Self::Http2(stream) => stream.is_write_vectored(),
         }
     }
 }

@@ -8,18 +8,21 @@ use std::task::{Context, Poll};
 use exeat_policy::Reason;
 use exeat_policy::target::Scheme;
 use http::Uri;
-use hyper::client::conn::http1;
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::rt::{Read, Write};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, MaybeHttpsStream};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
+use super::Speaks;
 use super::failure::Failure;
-use super::pool::Sender;
 use super::race::{interleaved, race};
+use super::shared::{self, Shared};
 use super::tls::ClientTls;
 use crate::guard::CheckedAddr;
+use crate::listener::http1::RequestBody;
 use crate::permit::Origin;
 
 /// Connects to the first of `addresses` that accepts.
@@ -45,31 +48,51 @@ async fn attempt(address: CheckedAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Speaks TLS, where the origin wants it, and HTTP/1.1 on a fresh connection.
-pub(super) async fn handshake(stream: TcpStream, origin: &Origin, tls: &ClientTls) -> Result<Sender, Failure> {
-    let mut builder = http1::Builder::new();
-    // The head of an answer has to fit; a body is streamed and does not count.
-    builder.max_headers(256);
+/// A connection that has carried nothing yet.
+pub(super) enum Fresh {
+    /// It speaks HTTP/1.1.
+    Http1(SendRequest<RequestBody>),
+    /// It speaks HTTP/2.
+    Http2(Shared),
+}
+
+/// Speaks TLS, where the origin wants it, and HTTP on a fresh connection.
+pub(super) async fn handshake(
+    stream: TcpStream,
+    origin: &Origin,
+    tls: &ClientTls,
+    speaks: Speaks,
+) -> Result<Fresh, Failure> {
     match origin.scheme {
-        Scheme::Http => {
-            let (sender, connection) =
-                builder.handshake(TokioIo::new(stream)).await.map_err(|e| Failure::from_hyper(&e))?;
-            tokio::spawn(connection.with_upgrades());
-            Ok(sender)
+        Scheme::Http if speaks == Speaks::Http2 => {
+            Shared::handshake(MaybeHttpsStream::Http(TokioIo::new(stream))).await.map(Fresh::Http2)
         }
+        Scheme::Http => http1(TokioIo::new(stream)).await,
         Scheme::Https => {
-            let stream = secure(stream, origin, tls).await?;
-            let (sender, connection) = builder.handshake(stream).await.map_err(|e| Failure::from_hyper(&e))?;
-            tokio::spawn(connection.with_upgrades());
-            Ok(sender)
+            let stream = secure(stream, origin, tls, speaks).await?;
+            if chose_http2(&stream) { Shared::handshake(stream).await.map(Fresh::Http2) } else { http1(stream).await }
         }
     }
 }
 
-type Secured = hyper_rustls::MaybeHttpsStream<TokioIo<TcpStream>>;
+async fn http1(io: impl Read + Write + Send + Unpin + 'static) -> Result<Fresh, Failure> {
+    let mut builder = http1::Builder::new();
+    // The head of an answer has to fit; a body is streamed and does not count.
+    builder.max_headers(256);
+    let (sender, connection) = builder.handshake(io).await.map_err(|error| Failure::from_hyper(&error))?;
+    tokio::spawn(connection.with_upgrades());
+    Ok(Fresh::Http1(sender))
+}
 
-async fn secure(stream: TcpStream, origin: &Origin, tls: &ClientTls) -> Result<Secured, Failure> {
-    let config = tls.config()?;
+fn chose_http2(stream: &shared::Io) -> bool {
+    match stream {
+        MaybeHttpsStream::Http(_) => false,
+        MaybeHttpsStream::Https(tls) => tls.inner().get_ref().1.alpn_protocol() == Some(b"h2"),
+    }
+}
+
+async fn secure(stream: TcpStream, origin: &Origin, tls: &ClientTls, speaks: Speaks) -> Result<shared::Io, Failure> {
+    let config = tls.config(speaks)?;
     let name = match origin.host.ip() {
         Some(ip) => ServerName::from(ip),
         None => ServerName::try_from(origin.host.as_str().to_owned()).map_err(|error| {

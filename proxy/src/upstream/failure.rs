@@ -9,7 +9,7 @@ use exeat_policy::Reason;
 use exeat_policy::host::Host;
 use rustix::io::Errno;
 
-use crate::listener::http1::BodyFault;
+use crate::listener::transit::BodyFault;
 
 /// A connection or request that failed.
 #[derive(Debug)]
@@ -20,6 +20,31 @@ pub(crate) struct Failure {
     pub(crate) outside: String,
     /// What happened, for the log.
     pub(crate) inside: String,
+}
+
+/// How far a request got that has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The server says that it has not processed it (RFC 9113 section 8.7).
+    Unprocessed,
+    /// The server gave it up: it reset the stream.
+    Reset,
+    /// The connection broke; who knows.
+    Unknown,
+}
+
+impl Fate {
+    pub(super) fn of(error: &hyper::Error) -> Self {
+        let Some(error) = innermost(error).downcast_ref::<h2::Error>() else { return Self::Unknown };
+        let refused = error.reason() == Some(h2::Reason::REFUSED_STREAM);
+        match (error.is_remote(), error.is_go_away(), error.is_reset()) {
+            // A GOAWAY reaches only the streams behind the last one that the server processed.
+            (true, true, _) => Self::Unprocessed,
+            (true, _, true) if refused => Self::Unprocessed,
+            (true, _, true) => Self::Reset,
+            _ => Self::Unknown,
+        }
+    }
 }
 
 impl Failure {

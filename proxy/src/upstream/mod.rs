@@ -2,35 +2,33 @@
 //!
 //! The way out has one door. [`Upstream::connect`] and [`Upstream::dial`] take a [`Permit`], ask for the name's
 //! addresses, have the guard check every one, and dial one of those that were checked. A connection that was used and
-//! is still good waits in the pool for the next request to the same origin.
+//! is still good waits in the pool for the next request to the same origin; one of HTTP/2 serves many at once.
 
+mod body;
 mod dial;
 mod failure;
 mod next;
 mod pool;
 mod race;
 mod resolve;
+mod shared;
 mod tls;
 
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use exeat_policy::host::Host;
 use exeat_policy::target::Authority;
 use http::{Request, Response};
-use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
-use prometheus::IntCounter;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-pub(crate) use failure::Failure;
+pub(crate) use body::UpstreamBody;
+use dial::Fresh;
+pub(crate) use failure::{Failure, Fate};
 pub(crate) use next::NextProxy;
-use pool::{Pool, Sender};
+use pool::{Pool, Sender, Turn};
 pub(crate) use resolve::Resolver;
 pub(crate) use tls::ClientTls;
 
@@ -61,6 +59,26 @@ pub(crate) struct Route {
     pub(crate) connect_time: Duration,
 }
 
+/// What a new connection may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    /// HTTP/1.1 alone.
+    Http1,
+    /// HTTP/2 over TLS where the server chooses it, HTTP/1.1 where it does not.
+    Negotiated,
+    /// HTTP/2 in clear text, by prior knowledge (RFC 9113 section 3.3).
+    Http2,
+}
+
+/// What a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
 /// A connection that is ready for one request.
 #[derive(Debug)]
 pub(crate) struct Lease {
@@ -76,24 +94,55 @@ impl Upstream {
         Self { pool: Arc::new(Pool::new(idle)) }
     }
 
-    /// Gets a connection for one request: a pooled one, or a new one.
-    pub(crate) async fn connect(&self, route: &Route, permit: &Permit) -> Result<Lease, Failure> {
+    /// Gets a connection for one request: a pooled one, or a new one. While a connection is being made that may turn
+    /// out to be one for many requests, the others wait for it, once.
+    pub(crate) async fn connect(&self, route: &Route, permit: &Permit, speaks: Speaks) -> Result<Lease, Failure> {
         let key = pool::Key::new(route.generation, permit.origin());
-        if let Some(sender) = self.pool.take(&key) {
-            return Ok(Lease { sender, key, pool: Arc::clone(&self.pool), reused: true });
+        if let Some(lease) = self.reuse(&key, speaks) {
+            return Ok(lease);
         }
-        self.connect_anew(route, permit).await
+        let _leader = match self.pool.turn(&key, speaks) {
+            Turn::First(leader) => Some(leader),
+            Turn::After(mut done) => {
+                // The sender sends nothing: its end is the news.
+                let _ = done.changed().await;
+                if let Some(lease) = self.reuse(&key, speaks) {
+                    return Ok(lease);
+                }
+                None
+            }
+            Turn::Free => None,
+        };
+        self.connect_anew(route, permit, speaks).await
+    }
+
+    fn reuse(&self, key: &pool::Key, speaks: Speaks) -> Option<Lease> {
+        let sender = self.pool.take(key, speaks)?;
+        Some(Lease { sender, key: key.clone(), pool: Arc::clone(&self.pool), reused: true })
     }
 
     /// Makes a new connection for one request.
-    pub(crate) async fn connect_anew(&self, route: &Route, permit: &Permit) -> Result<Lease, Failure> {
+    pub(crate) async fn connect_anew(&self, route: &Route, permit: &Permit, speaks: Speaks) -> Result<Lease, Failure> {
         let key = pool::Key::new(route.generation, permit.origin());
-        let sender = timeout(route.connect_time, async {
+        let fresh = timeout(route.connect_time, async {
             let stream = dial(route, permit).await?;
-            dial::handshake(stream, permit.origin(), &route.tls).await
+            dial::handshake(stream, permit.origin(), &route.tls, speaks).await
         })
         .await
         .map_err(|_| Failure::connect_timeout())??;
+        let sender = match fresh {
+            Fresh::Http1(sender) => {
+                if speaks == Speaks::Negotiated {
+                    self.pool.note_unshared(key.clone());
+                }
+                Sender::Http1(sender)
+            }
+            Fresh::Http2(shared) => {
+                let place = shared.claim().ok_or_else(|| Failure::protocol("it takes no requests"))?;
+                self.pool.share(key.clone(), shared.clone());
+                Sender::Http2 { shared, _place: place }
+            }
+        };
         Ok(Lease { sender, key, pool: Arc::clone(&self.pool), reused: false })
     }
 
@@ -155,10 +204,12 @@ impl Route {
     }
 }
 
-/// A request that did not get out, with the request where it can be sent again.
+/// A request that got no answer.
 pub(crate) struct Unsent {
     /// Why.
     pub(crate) failure: Failure,
+    /// How far it got.
+    pub(crate) fate: Fate,
     /// The request, if nothing of it was sent.
     pub(crate) request: Option<Box<Request<RequestBody>>>,
 }
@@ -169,70 +220,30 @@ impl Lease {
         self.reused
     }
 
+    /// What the connection speaks.
+    pub(crate) const fn protocol(&self) -> Protocol {
+        self.sender.protocol()
+    }
+
     /// Sends a request and waits for the head of its answer.
     pub(crate) async fn send(mut self, request: Request<RequestBody>) -> Result<Response<UpstreamBody>, Unsent> {
-        match self.sender.try_send_request(request).await {
-            Ok(response) => Ok(response.map(|incoming| UpstreamBody { incoming, lease: Some(self), count: None })),
+        let sent = match &mut self.sender {
+            Sender::Http1(sender) => sender.try_send_request(request).await,
+            Sender::Http2 { shared, .. } => shared.sender().try_send_request(request).await,
+        };
+        match sent {
+            Ok(response) => Ok(response.map(|incoming| UpstreamBody::new(incoming, self))),
             Err(mut error) => {
                 let request = error.take_message().map(Box::new);
-                Err(Unsent { failure: Failure::from_hyper(&error.into_error()), request })
+                let error = error.into_error();
+                Err(Unsent { failure: Failure::from_hyper(&error), fate: Fate::of(&error), request })
             }
         }
     }
-}
 
-/// The body of an answer. When it has been read to its end its connection goes back to the pool.
-#[derive(Debug)]
-pub(crate) struct UpstreamBody {
-    incoming: Incoming,
-    lease: Option<Lease>,
-    count: Option<IntCounter>,
-}
-
-impl UpstreamBody {
-    /// Has the body's bytes counted as they go by.
-    pub(crate) fn count_into(&mut self, counter: &IntCounter) {
-        self.count = Some(counter.clone());
-    }
-
-    fn release(&mut self) {
-        if let Some(Lease { sender, key, pool, .. }) = self.lease.take() {
-            pool.put(key, sender);
-        }
-    }
-}
-
-impl Body for UpstreamBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        let frame = std::task::ready!(Pin::new(&mut self.incoming).poll_frame(cx));
-        if let (Some(Ok(frame)), Some(count)) = (&frame, &self.count) {
-            count.inc_by(frame.data_ref().map_or(0, Bytes::len) as u64);
-        }
-        match &frame {
-            None => self.release(),
-            Some(Ok(_)) if self.incoming.is_end_stream() => self.release(),
-            Some(Ok(_)) => {}
-            Some(Err(_)) => self.lease = None,
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
-    }
-}
-
-impl Drop for UpstreamBody {
-    fn drop(&mut self) {
-        if self.incoming.is_end_stream() {
-            self.release();
+    fn give_back(self) {
+        if let Sender::Http1(sender) = self.sender {
+            self.pool.put(self.key, sender);
         }
     }
 }

@@ -6,6 +6,7 @@ use exeat_policy::Reason;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 
+use super::Speaks;
 use super::failure::Failure;
 
 /// The client's side of TLS, built when the first connection needs it: reading the system's roots takes longer than
@@ -13,24 +14,33 @@ use super::failure::Failure;
 #[derive(Debug)]
 pub(crate) struct ClientTls {
     extra: Vec<CertificateDer<'static>>,
-    config: OnceLock<Result<Arc<ClientConfig>, String>>,
+    configs: OnceLock<Result<Configs, String>>,
+}
+
+/// One config for connections that may speak HTTP/2, and one for those that may not.
+#[derive(Clone, Debug)]
+struct Configs {
+    negotiated: Arc<ClientConfig>,
+    http1: Arc<ClientConfig>,
 }
 
 impl ClientTls {
     /// Believes the system's roots and `extra`.
     pub(crate) const fn new(extra: Vec<CertificateDer<'static>>) -> Self {
-        Self { extra, config: OnceLock::new() }
+        Self { extra, configs: OnceLock::new() }
     }
 
-    pub(super) fn config(&self) -> Result<Arc<ClientConfig>, Failure> {
-        self.config
-            .get_or_init(|| build(&self.extra))
-            .clone()
-            .map_err(|inside| Failure::new(Reason::UpstreamTls, Reason::UpstreamTls.text(), inside))
+    /// The config that offers the protocols of `speaks`.
+    pub(super) fn config(&self, speaks: Speaks) -> Result<Arc<ClientConfig>, Failure> {
+        match self.configs.get_or_init(|| build(&self.extra)) {
+            Ok(configs) if speaks == Speaks::Http1 => Ok(Arc::clone(&configs.http1)),
+            Ok(configs) => Ok(Arc::clone(&configs.negotiated)),
+            Err(inside) => Err(Failure::new(Reason::UpstreamTls, Reason::UpstreamTls.text(), inside)),
+        }
     }
 }
 
-fn build(extra: &[CertificateDer<'static>]) -> Result<Arc<ClientConfig>, String> {
+fn build(extra: &[CertificateDer<'static>]) -> Result<Configs, String> {
     let mut roots = RootCertStore::empty();
     let native = rustls_native_certs::load_native_certs();
     for error in &native.errors {
@@ -46,5 +56,7 @@ fn build(extra: &[CertificateDer<'static>]) -> Result<Arc<ClientConfig>, String>
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    let http1 = Arc::new(config.clone());
+    config.alpn_protocols.insert(0, b"h2".to_vec());
+    Ok(Configs { negotiated: Arc::new(config), http1 })
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
+use super::H2Conn;
 use crate::certs::{client_config, unchecked_client_config};
 use crate::wait::within;
 use crate::wire::{Body, Framing, Head, Io, Wire};
@@ -108,7 +109,7 @@ impl RawConn {
         Self::over(within("a connection", UnixStream::connect(path)).await.unwrap())
     }
 
-    fn over(io: impl Io + 'static) -> Self {
+    pub(super) fn over(io: impl Io + 'static) -> Self {
         Self { wire: Wire::new(io), certificates: Vec::new(), alpn: None }
     }
 
@@ -236,7 +237,14 @@ impl RawConn {
 
     /// Starts TLS without looking at the certificate.
     pub async fn tls_unchecked(self, server_name: &str) -> io::Result<Self> {
-        self.tls_with(unchecked_client_config(), server_name).await
+        self.tls_unchecked_with(server_name, &[]).await
+    }
+
+    /// Starts TLS without looking at the certificate, and offers `alpn`.
+    pub async fn tls_unchecked_with(self, server_name: &str, alpn: &[&str]) -> io::Result<Self> {
+        let mut config = unchecked_client_config();
+        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        self.tls_with(config, server_name).await
     }
 
     /// Starts TLS as a client of this kind.
@@ -259,6 +267,11 @@ impl RawConn {
         let (io, early) = self.wire.into_parts();
         assert!(early.is_empty(), "something was read ahead: {}", String::from_utf8_lossy(&early));
         io
+    }
+
+    /// Speaks HTTP/2 from here on.
+    pub async fn h2(self) -> H2Conn {
+        H2Conn::over(self.into_io()).await
     }
 
     /// The certificates that the TLS peer showed, leaf first.

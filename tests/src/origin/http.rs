@@ -1,4 +1,4 @@
-//! The scripted HTTP/1.1 server.
+//! The scripted server, and HTTP/1.1.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,6 +11,7 @@ use ring::digest::{Context, SHA256};
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 
+use super::h2;
 use super::record::{Request, hex};
 use super::reply::{Body, Reply};
 use crate::bulk;
@@ -35,7 +36,7 @@ impl Site {
         self
     }
 
-    fn reply(&self, request: &Request) -> Reply {
+    pub(super) fn reply(&self, request: &Request) -> Reply {
         let matches = |route: &str| match route.strip_suffix('*') {
             Some(prefix) => request.path().starts_with(prefix),
             None => request.path() == route,
@@ -58,10 +59,10 @@ pub struct Origin {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Log {
-    requests: Journal<Request>,
+pub(super) struct Log {
+    pub(super) requests: Journal<Request>,
     connections: Journal<()>,
-    failures: Journal<String>,
+    pub(super) failures: Journal<String>,
 }
 
 impl Origin {
@@ -75,14 +76,28 @@ impl Origin {
         Self::start("https", site, Some(leaf.server_config(&["http/1.1"]))).await
     }
 
+    /// A plain server that speaks HTTP/2 by prior knowledge.
+    pub async fn h2c(site: Site) -> Self {
+        Self::start_with("http", site, None, true).await
+    }
+
+    /// A server over TLS that shows `leaf` and speaks HTTP/2 or HTTP/1.1, HTTP/2 where the client offers it.
+    pub async fn h2(site: Site, leaf: &Leaf) -> Self {
+        Self::start("https", site, Some(leaf.server_config(&["h2", "http/1.1"]))).await
+    }
+
     async fn start(scheme: &'static str, site: Site, tls: Option<Arc<ServerConfig>>) -> Self {
+        Self::start_with(scheme, site, tls, false).await
+    }
+
+    async fn start_with(scheme: &'static str, site: Site, tls: Option<Arc<ServerConfig>>, h2c: bool) -> Self {
         let log = Log::default();
         let site = Arc::new(site);
         let kept = log.clone();
         let (addr, task) = listen(move |stream| {
             let (site, log, tls) = (Arc::clone(&site), kept.clone(), tls.clone());
             async move {
-                if let Err(error) = serve(stream, tls, &site, &log).await {
+                if let Err(error) = serve(stream, tls, h2c, &site, &log).await {
                     log.failures.push(error.to_string());
                 }
             }
@@ -165,10 +180,19 @@ struct Connection<'a> {
     log: &'a Log,
 }
 
-async fn serve(stream: TcpStream, tls: Option<Arc<ServerConfig>>, site: &Site, log: &Log) -> io::Result<()> {
+async fn serve(
+    stream: TcpStream,
+    tls: Option<Arc<ServerConfig>>,
+    h2c: bool,
+    site: &Arc<Site>,
+    log: &Log,
+) -> io::Result<()> {
     let index = log.connections.push(());
     let socket = stream.as_fd().try_clone_to_owned()?;
-    let (io, sni) = accept_tls(tls, stream).await?;
+    let (io, sni, alpn) = accept_tls(tls, stream).await?;
+    if h2c || alpn.as_deref() == Some("h2") {
+        return h2::serve(io, index, sni, site, log).await;
+    }
     let mut connection = Connection { wire: Wire::new(io), socket, index, log };
     while let Some(head) = connection.wire.head().await? {
         let request = Request::new(connection.index, sni.clone(), head);

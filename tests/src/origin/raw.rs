@@ -80,7 +80,7 @@ impl Echo {
 }
 
 async fn echo(stream: TcpStream, tls: Option<Arc<ServerConfig>>, banner: &str) -> io::Result<u64> {
-    let (io, _) = accept_tls(tls, stream).await?;
+    let (io, ..) = accept_tls(tls, stream).await?;
     let mut wire = Wire::new(io);
     wire.send(banner).await?;
     let mut count = 0;

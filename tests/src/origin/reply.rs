@@ -35,6 +35,7 @@ pub(super) enum Body {
     Verbatim(Vec<u8>),
     Reset(Vec<u8>),
     Vanish,
+    Early,
     Hang,
     Computed(Arc<Computation>),
 }
@@ -120,16 +121,22 @@ impl Reply {
         Self::of(0, Body::Verbatim(bytes.as_bytes().to_vec()))
     }
 
-    /// These bytes and a TCP reset.
+    /// These bytes and a TCP reset; over HTTP/2 a body of these bytes and a reset of the stream.
     #[must_use]
     pub fn reset(bytes: &str) -> Self {
         Self::of(0, Body::Reset(bytes.as_bytes().to_vec()))
     }
 
-    /// The end of the connection, without an answer.
+    /// The end of the connection, without an answer; over HTTP/2 the stream is refused.
     #[must_use]
     pub fn vanish() -> Self {
         Self::of(0, Body::Vanish)
+    }
+
+    /// A status over HTTP/2 before the request's body was read, of which nothing more is taken.
+    #[must_use]
+    pub fn early(status: u16) -> Self {
+        Self::of(status, Body::Early)
     }
 
     /// Nothing, for as long as the connection lasts; the request's body is not read either.

@@ -1,6 +1,6 @@
-//! Bodies on their way through: a request's from the client's socket, a response's from upstream.
+//! Bodies on their way through: a request's from the client, a response's from upstream.
 //!
-//! Neither is ever held as a whole. A request body owns the reading half of the client's connection while it lasts and
+//! Neither is ever held as a whole. The body of an HTTP/1.1 request owns the reading half of the client's connection while it lasts and
 //! hands it back when it ends, so that reading from the client waits for upstream to take what was read: backpressure
 //! with no queue between.
 
@@ -8,21 +8,21 @@ use std::future::Future as _;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName};
+use http::HeaderName;
 use http_body::{Body, Frame, SizeHint};
 use prometheus::IntCounter;
 use tokio::io::{AsyncReadExt, ReadHalf};
 use tokio::sync::oneshot;
-use tokio::time::{Sleep, sleep};
 
 use super::chunked::{Chunked, Step};
 use super::head::Framing;
+use crate::listener::http2::Inbound;
 use crate::listener::stream::Stream;
+use crate::listener::transit::{BodyFault, Progress, Transit};
 use crate::upstream::UpstreamBody;
 
 /// How much is read from a client at once while a body is under way.
@@ -57,29 +57,36 @@ pub(crate) enum RequestBody {
     /// No body.
     Empty,
     /// A body read from an HTTP/1.1 client.
-    Client(ClientBody),
+    Client(Box<ClientBody>),
+    /// A body that comes over a stream of HTTP/2.
+    Http2(Box<Inbound>),
 }
 
 impl RequestBody {
+    fn transit(&mut self) -> Option<&mut Transit> {
+        match self {
+            Self::Empty => None,
+            Self::Client(body) => Some(&mut body.transit),
+            Self::Http2(body) => Some(body.transit()),
+        }
+    }
+
     /// Has the body's bytes counted as they go by.
     pub(crate) fn count_into(&mut self, counter: &IntCounter) {
-        if let Self::Client(body) = self {
-            body.count = Some(counter.clone());
+        if let Some(transit) = self.transit() {
+            transit.count = Some(counter.clone());
         }
     }
 
     /// How the body gets on, to be looked at while it is under way.
-    pub(crate) fn progress(&self) -> Option<Arc<Progress>> {
-        match self {
-            Self::Empty => None,
-            Self::Client(body) => Some(Arc::clone(&body.progress)),
-        }
+    pub(crate) fn progress(&mut self) -> Option<Arc<Progress>> {
+        self.transit().map(|transit| Arc::clone(&transit.progress))
     }
 
     /// Drops trailer fields that an upstream could take for one of `names`, which the gateway has set itself.
     pub(crate) fn withhold(&mut self, names: &[HeaderName]) {
-        if let Self::Client(body) = self {
-            body.withheld = names.to_vec();
+        if let Some(transit) = self.transit() {
+            transit.withheld = names.to_vec();
         }
     }
 }
@@ -90,37 +97,8 @@ pub(crate) struct ClientBody {
     reader: Option<Reader>,
     decoder: Decoder,
     back: Option<oneshot::Sender<Rest>>,
-    count: Option<IntCounter>,
-    withheld: Vec<HeaderName>,
-    progress: Arc<Progress>,
-    /// How long the client may send nothing, and until when it may now.
-    patience: Duration,
-    stall: Option<Pin<Box<Sleep>>>,
+    transit: Transit,
 }
-
-/// How a body gets on.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    reads: AtomicU64,
-    waits: AtomicBool,
-}
-
-impl Progress {
-    /// A number that changes when something of the body arrives.
-    pub(crate) fn reads(&self) -> u64 {
-        self.reads.load(Ordering::Relaxed)
-    }
-
-    /// Whether the body waits for its client, who has a time limit for it, and not for upstream to take it.
-    pub(crate) fn waits(&self) -> bool {
-        self.waits.load(Ordering::Relaxed)
-    }
-}
-
-/// What a client did wrong in a body; the error of a [`RequestBody`] wraps it.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct BodyFault(pub(crate) &'static str);
 
 /// What comes back of a lent reader.
 #[derive(Debug)]
@@ -153,27 +131,18 @@ impl ClientBody {
             Framing::Chunked => Decoder::Chunked(Chunked::new()),
         };
         let (back, receiver) = oneshot::channel();
-        let body = Self {
-            reader: Some(reader),
-            decoder,
-            back: Some(back),
-            count: None,
-            withheld: Vec::new(),
-            progress: Arc::default(),
-            patience,
-            stall: None,
-        };
-        Ok((RequestBody::Client(body), receiver))
+        let body = Self { reader: Some(reader), decoder, back: Some(back), transit: Transit::new(patience) };
+        Ok((RequestBody::Client(Box::new(body)), receiver))
     }
 
     /// Ends the body as one that the client broke. The reader goes back, so that the client can be told.
-    fn fault(&mut self, detail: &'static str) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn fault(&mut self, fault: BodyFault) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         self.give_back(Some(u64::MAX));
-        Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::InvalidData, BodyFault(detail)))))
+        Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::InvalidData, fault))))
     }
 
     fn give_back(&mut self, unread: Option<u64>) {
-        self.progress.waits.store(false, Ordering::Relaxed);
+        self.transit.ended();
         if let (Some(reader), Some(back)) = (self.reader.take(), self.back.take()) {
             // The receiver is gone when the connection is; then the reader goes too.
             drop(back.send(Rest { reader, unread }));
@@ -199,22 +168,17 @@ impl ClientBody {
                     Ok(Step::Data(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                     Ok(Step::End(trailers)) => {
                         self.give_back(None);
-                        let trailers = trailers.map(|trailers| without(trailers, &self.withheld));
                         return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
                     }
                     Ok(Step::More) => {}
-                    Err(detail) => return self.fault(detail),
+                    Err(detail) => return self.fault(BodyFault(detail)),
                 },
             }
             let filled = reader.poll_fill(cx);
-            self.progress.waits.store(filled.is_pending(), Ordering::Relaxed);
-            let Poll::Ready(filled) = filled else {
-                let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(self.patience)));
-                ready!(stall.as_mut().poll(cx));
-                return self.fault("the body stopped arriving");
+            let filled = match ready!(self.transit.arrived(filled, cx)) {
+                Ok(filled) => filled,
+                Err(fault) => return self.fault(fault),
             };
-            self.stall = None;
-            self.progress.reads.fetch_add(1, Ordering::Relaxed);
             match filled {
                 Ok(0) => {
                     self.reader = None;
@@ -228,22 +192,6 @@ impl ClientBody {
             }
         }
     }
-}
-
-/// `trailers` without the fields that could be taken for one of `names`.
-fn without(trailers: HeaderMap, names: &[HeaderName]) -> HeaderMap {
-    if names.is_empty() {
-        return trailers;
-    }
-    let fields = trailers.iter().filter(|(name, _)| !names.iter().any(|other| are_alike(name, other)));
-    fields.map(|(name, value)| (name.clone(), value.clone())).collect()
-}
-
-/// Whether two names are one to servers that hand fields to programs as variables, where `-` becomes `_` (RFC 3875
-/// section 4.1.18).
-pub(crate) fn are_alike(one: &HeaderName, other: &HeaderName) -> bool {
-    let folded = |byte: u8| if byte == b'_' { b'-' } else { byte };
-    one.as_str().bytes().map(folded).eq(other.as_str().bytes().map(folded))
 }
 
 impl Drop for ClientBody {
@@ -263,12 +211,13 @@ impl Body for RequestBody {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
             Self::Client(body) => {
-                let frame = ready!(body.poll(cx));
-                if let (Some(Ok(frame)), Some(count)) = (&frame, &body.count) {
-                    count.inc_by(frame.data_ref().map_or(0, Bytes::len) as u64);
+                let mut frame = ready!(body.poll(cx));
+                if let Some(Ok(frame)) = &mut frame {
+                    body.transit.pass(frame);
                 }
                 Poll::Ready(frame)
             }
+            Self::Http2(body) => body.poll(cx),
         }
     }
 
@@ -276,14 +225,18 @@ impl Body for RequestBody {
         match self {
             Self::Empty => true,
             Self::Client(body) => body.reader.is_none(),
+            Self::Http2(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Empty => SizeHint::with_exact(0),
-            Self::Client(ClientBody { decoder: Decoder::Length(left), .. }) => SizeHint::with_exact(*left),
-            Self::Client(ClientBody { decoder: Decoder::Chunked(_), .. }) => SizeHint::default(),
+            Self::Client(body) => match body.decoder {
+                Decoder::Length(left) => SizeHint::with_exact(left),
+                Decoder::Chunked(_) => SizeHint::default(),
+            },
+            Self::Http2(body) => body.size_hint(),
         }
     }
 }

@@ -149,7 +149,7 @@ fn trailers(buffer: &mut BytesMut) -> Result<Step, &'static str> {
 }
 
 /// Whether a field has no meaning in a trailer, of a request or of a response, or only the gateway says it.
-pub(super) fn is_forbidden_trailer(name: &HeaderName) -> bool {
+pub(crate) fn is_forbidden_trailer(name: &HeaderName) -> bool {
     const FORBIDDEN: [&str; 20] = [
         "authorization",
         "connection",

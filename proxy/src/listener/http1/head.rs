@@ -11,16 +11,16 @@ use exeat_policy::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 
 /// The most fields one head may carry, whatever their size.
-const MAX_FIELDS: usize = 128;
+pub(crate) const MAX_FIELDS: usize = 128;
 
 /// A request head, read and checked.
 #[derive(Debug)]
 pub(crate) struct Head {
     /// The method.
     pub(crate) method: Method,
-    /// The request target exactly as sent.
+    /// The request target exactly as sent; for HTTP/2 what an HTTP/1.1 client would have sent for it.
     pub(crate) target: String,
-    /// HTTP/1.0 or HTTP/1.1.
+    /// HTTP/1.0, HTTP/1.1 or HTTP/2.
     pub(crate) version: Version,
     /// All fields, the hop-by-hop ones included.
     pub(crate) headers: HeaderMap,
@@ -54,7 +54,8 @@ impl HeadError {
     }
 }
 
-const fn bad(detail: &'static str) -> HeadError {
+/// A head that is malformed.
+pub(crate) const fn bad(detail: &'static str) -> HeadError {
     HeadError::new(Reason::BadRequest, detail)
 }
 
@@ -187,7 +188,8 @@ fn framing(version: Version, headers: &HeaderMap) -> Result<Framing, HeadError> 
     }
 }
 
-fn check_host(version: Version, headers: &HeaderMap) -> Result<(), HeadError> {
+/// Refuses a Host that is repeated or no host, and its absence where the version asks for it.
+pub(crate) fn check_host(version: Version, headers: &HeaderMap) -> Result<(), HeadError> {
     let mut hosts = headers.get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {
         (_, Some(_)) => Err(bad("Host is repeated")),

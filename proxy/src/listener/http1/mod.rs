@@ -11,7 +11,7 @@ pub(crate) mod conn;
 pub(crate) mod head;
 mod write;
 
-pub(crate) use body::{BodyFault, Progress, RequestBody, ResponseBody, are_alike};
+pub(crate) use body::{RequestBody, ResponseBody};
 pub(crate) use conn::{Bounds, Exchange, Interim, Reply, Service, Switched, serve};
 pub(crate) use head::{Head, HeadError};
 pub(crate) use write::plain_answer;
