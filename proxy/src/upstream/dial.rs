@@ -66,7 +66,7 @@ pub(super) async fn handshake(stream: TcpStream, origin: &Origin, tls: &ClientTl
     }
 }
 
-type Secured = hyper_rustls::MaybeHttpsStream<TokioIo<TcpStream>>;
+pub(super) type Secured = hyper_rustls::MaybeHttpsStream<TokioIo<TcpStream>>;
 
 async fn secure(stream: TcpStream, origin: &Origin, tls: &ClientTls) -> Result<Secured, Failure> {
     let config = tls.config()?;

@@ -9,6 +9,7 @@ mod failure;
 mod next;
 mod pool;
 mod race;
+mod raw;
 mod resolve;
 mod tls;
 
@@ -31,10 +32,12 @@ use tokio::time::timeout;
 pub(crate) use failure::Failure;
 pub(crate) use next::NextProxy;
 use pool::{Pool, Sender};
+pub(crate) use raw::Raw;
 pub(crate) use resolve::Resolver;
 pub(crate) use tls::ClientTls;
 
 use crate::guard::{CheckedAddr, Guard};
+use crate::keepalive;
 use crate::listener::http1::RequestBody;
 use crate::permit::Permit;
 
@@ -59,6 +62,8 @@ pub(crate) struct Route {
     pub(crate) tls: ClientTls,
     /// For resolving, connecting and the TLS handshake together.
     pub(crate) connect_time: Duration,
+    /// After how much silence the other end is asked for a sign of life.
+    pub(crate) keepalive: Option<Duration>,
 }
 
 /// A connection that is ready for one request.
@@ -114,6 +119,12 @@ impl Upstream {
 }
 
 async fn dial(route: &Route, permit: &Permit) -> Result<TcpStream, Failure> {
+    let stream = reach(route, permit).await?;
+    keepalive::set(&stream, route.keepalive);
+    Ok(stream)
+}
+
+async fn reach(route: &Route, permit: &Permit) -> Result<TcpStream, Failure> {
     let origin = permit.origin();
     if let Some(next) = &route.next_proxy {
         let known = route.resolver.known(&origin.host);
