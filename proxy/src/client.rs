@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::auth::Account;
+
 /// A client: where it is, and who it has shown itself to be.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
@@ -11,6 +13,8 @@ pub(crate) struct Client {
     pub(crate) address: Address,
     /// The name of its proxy credentials, or else of its certificate.
     pub(crate) user: Option<Arc<str>>,
+    /// What its proxy credentials belong to, where it had to show any.
+    pub(crate) account: Option<Arc<Account>>,
 }
 
 /// Where a client is.

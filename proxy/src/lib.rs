@@ -19,6 +19,7 @@ mod drain;
 mod gate;
 mod guard;
 mod intercept;
+mod keepalive;
 mod listener;
 mod load;
 mod metrics;

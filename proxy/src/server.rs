@@ -110,7 +110,6 @@ pub struct Gateway {
     gate: Arc<Gate>,
     trigger: drain::Trigger,
     proxy: TcpListener,
-    tls: Option<Arc<rustls::ServerConfig>>,
     unix: Option<UnixSocket>,
     admin: Option<TcpListener>,
     options: Options,
@@ -164,7 +163,6 @@ impl Gateway {
         let loaded = load::load(&inputs(&options))?;
         let listen = loaded.config.listen.proxy;
         let proxy = bind(listen, "--listen").await?;
-        let tls = loaded.config.listen.tls.as_ref().map(tls::server_config).transpose().map_err(StartError::File)?;
         let unix = loaded.config.listen.unix.as_deref().map(bind_unix).transpose()?;
         let admin = match loaded.config.admin.listen {
             Some(address) => Some(bind(address, "--admin").await?),
@@ -202,7 +200,6 @@ impl Gateway {
             gate,
             trigger,
             proxy,
-            tls,
             unix,
             admin,
             options,
@@ -223,17 +220,19 @@ impl Gateway {
     /// Serves until `shutdown` resolves, then drains: no new connections, requests under way are finished, tunnels get
     /// the drain time. Loads the files anew each time `reload` yields.
     pub async fn serve(self, shutdown: impl Future<Output = ()>, mut reload: impl AsyncFnMut()) {
-        let Self {
-            gate, trigger, proxy, tls, unix, admin, options, own, connections, connection_limit, reloading, ..
-        } = self;
+        let Self { gate, trigger, proxy, unix, admin, options, own, connections, connection_limit, reloading, .. } =
+            self;
         gate.metrics.ready.set(1);
         if let Some(admin) = admin {
             tokio::spawn(admin::serve(Arc::clone(&gate), admin));
         }
         tokio::spawn(reap(Arc::clone(&gate)));
-        let ways_in = std::iter::once((Listener::Tcp(proxy), tls)).chain(unix.map(|unix| (Listener::Unix(unix), None)));
-        let accepting: Vec<_> =
-            ways_in.map(|(listener, tls)| accept(listener, tls, Arc::clone(&gate), Arc::clone(&connections))).collect();
+        let secure = gate.current.get().listen_tls.is_some();
+        let ways_in = std::iter::once((Listener::Tcp(proxy), secure));
+        let ways_in = ways_in.chain(unix.map(|unix| (Listener::Unix(unix), false)));
+        let accepting: Vec<_> = ways_in
+            .map(|(listener, secure)| accept(listener, secure, Arc::clone(&gate), Arc::clone(&connections)))
+            .collect();
         let reloads = async {
             loop {
                 reload().await;
@@ -261,17 +260,12 @@ impl Gateway {
 }
 
 /// Serves what comes in at a listener, from a task of its own.
-fn accept(
-    listener: Listener,
-    tls: Option<Arc<rustls::ServerConfig>>,
-    gate: Arc<Gate>,
-    connections: Arc<Semaphore>,
-) -> JoinHandle<()> {
+fn accept(listener: Listener, secure: bool, gate: Arc<Gate>, connections: Arc<Semaphore>) -> JoinHandle<()> {
     let drain = gate.drain.clone();
     // What a TLS client could not read is not said to it.
-    let full = if tls.is_some() { Vec::new } else { proxy::full_answer };
+    let full = if secure { Vec::new } else { proxy::full_answer };
     tokio::spawn(listener::accept(listener, connections, full, drain, move |stream, address, slot| {
-        proxy::connection(Arc::clone(&gate), tls.clone(), stream, address, slot)
+        proxy::connection(Arc::clone(&gate), secure, stream, address, slot)
     }))
 }
 
@@ -282,7 +276,11 @@ fn reload_files(gate: &Gate, options: &Options, own: &[SocketAddr]) {
         .map_err(StartError::from)
         .and_then(|loaded| snapshot(before.generation + 1, loaded, own));
     match next {
-        Ok(next) => {
+        Ok(mut next) => {
+            // A port that speaks TLS goes on doing so, and a plain one stays plain.
+            if before.listen_tls.is_none() || next.listen_tls.is_none() {
+                next.listen_tls.clone_from(&before.listen_tls);
+            }
             warn_of_fixed(&before.config, &next.config);
             announce(&next, &gate.metrics);
             let (generation, digest) = (next.generation, next.policy.digest().to_owned());
@@ -309,7 +307,7 @@ fn warn_of_fixed(before: &Config, after: &Config) {
     let fixed = [
         ("listen.proxy", before.listen.proxy == after.listen.proxy),
         ("listen.unix", before.listen.unix == after.listen.unix),
-        ("listen.tls_cert", before.listen.tls == after.listen.tls),
+        ("listen.tls_cert", before.listen.tls.is_some() == after.listen.tls.is_some()),
         ("admin.listen", before.admin.listen == after.admin.listen),
         ("intercept.ca_cert", before.intercept.ca == after.intercept.ca),
         ("limits.connections", old.connections == new.connections),
@@ -341,10 +339,12 @@ fn snapshot(generation: u64, loaded: Loaded, own: &[SocketAddr]) -> Result<Snaps
         next_proxy: NextProxy::of(&config.upstream),
         tls: ClientTls::new(extra),
         connect_time: config.limits.connect_time,
+        keepalive: config.limits.tcp_keepalive,
     };
     let injector = Injector::new(injections, Sources::new(&config.bindings));
     let accounts = Accounts::load(&config.listen.auth).map_err(StartError::File)?;
-    Ok(Snapshot { generation, policy, route, injector, accounts, config })
+    let listen_tls = config.listen.tls.as_ref().map(tls::server_config).transpose().map_err(StartError::File)?;
+    Ok(Snapshot { generation, policy, route, injector, accounts, listen_tls, config })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StartError> {

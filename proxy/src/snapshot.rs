@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use exeat_policy::Policy;
+use rustls::ServerConfig;
 use tokio::sync::watch;
 
 use crate::auth::Accounts;
@@ -27,6 +28,8 @@ pub(crate) struct Snapshot {
     pub(crate) injector: Injector,
     /// Who may use the gateway.
     pub(crate) accounts: Accounts,
+    /// TLS on the proxy port; none where it is plain.
+    pub(crate) listen_tls: Option<Arc<ServerConfig>>,
     /// The config it was built from.
     pub(crate) config: Config,
 }

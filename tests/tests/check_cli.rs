@@ -302,3 +302,22 @@ async fn the_variables_of_env_make_curl_use_the_gateway() {
     assert_eq!(Cmd::new("sh").args(["-c", &script]).run().await.success(), "200");
     origin.only_request().await;
 }
+
+#[tokio::test]
+async fn the_variables_name_a_port_that_speaks_tls_by_https() {
+    let state = tempfile::TempDir::new().unwrap();
+    let leaf = TestCa::new().leaf(&["proxy.example.test"]);
+    for (config, url) in [
+        ("[listen]\nproxy = \"0.0.0.0:3443\"\ntls_cert = \"c.pem\"\ntls_key = \"k.pem\"\n", "https://127.0.0.1:3443"),
+        ("[listen]\nproxy = \"0.0.0.0:3443\"\n", "http://127.0.0.1:3443"),
+    ] {
+        for (name, text) in [("exeat.toml", config), ("c.pem", &leaf.cert_pem()), ("k.pem", &leaf.key_pem())] {
+            std::fs::write(state.path().join(name), text).unwrap();
+        }
+        let env = exeat(&["env", "--shell", "json", "-c", "exeat.toml", "--state-dir", "state"]).dir(state.path());
+        let variables: serde_json::Value = serde_json::from_str(&env.run().await.success()).unwrap();
+        for name in ["HTTPS_PROXY", "http_proxy", "ALL_PROXY"] {
+            assert_eq!(variables[name], url);
+        }
+    }
+}

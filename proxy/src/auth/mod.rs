@@ -34,13 +34,27 @@ type Digest = [u8; 32];
 /// Who may use the gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
-    users: Vec<Account>,
-    tokens: Vec<Account>,
+    users: Vec<Arc<Account>>,
+    tokens: Vec<Arc<Account>>,
 }
 
-struct Account {
+/// A name and the digest of what proves it. Two are equal where both are.
+pub(crate) struct Account {
     name: Arc<str>,
     digest: Digest,
+}
+
+impl Account {
+    /// What it is called in the log.
+    pub(crate) const fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
+impl PartialEq for Account {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && bool::from(self.digest.ct_eq(&other.digest))
+    }
 }
 
 impl fmt::Debug for Account {
@@ -70,12 +84,12 @@ impl Accounts {
         for (name, binding) in &config.users {
             let password = read_secret(binding).map_err(|error| failed("users", name, error))?;
             let digest = password_digest(name.as_bytes(), password.expose_secret().as_bytes());
-            accounts.users.push(Account { name: name.as_str().into(), digest });
+            accounts.users.push(Arc::new(Account { name: name.as_str().into(), digest }));
         }
         for (name, binding) in &config.tokens {
             let token = read_secret(binding).map_err(|error| failed("tokens", name, error))?;
             let digest = digest(&[token.expose_secret().as_bytes()]);
-            accounts.tokens.push(Account { name: name.as_str().into(), digest });
+            accounts.tokens.push(Arc::new(Account { name: name.as_str().into(), digest }));
         }
         Ok(accounts)
     }
@@ -92,23 +106,30 @@ impl Accounts {
         basic.into_iter().chain(bearer)
     }
 
-    /// The name of the account that the credentials belong to.
-    pub(crate) fn find(&self, credentials: &Credentials) -> Option<Arc<str>> {
+    /// The account that the credentials belong to.
+    pub(crate) fn find(&self, credentials: &Credentials) -> Option<Arc<Account>> {
         match credentials {
             Credentials::Password(digest) => find(&self.users, digest),
             Credentials::Token(digest) => find(&self.tokens, digest),
             Credentials::Unreadable => None,
         }
     }
+
+    /// Whether a client that was let in as `account`, by an earlier state of the config, would be let in now: its name
+    /// and what proved it are still known, or nobody has to authenticate.
+    pub(crate) fn admit(&self, account: Option<&Account>) -> bool {
+        let known = || self.users.iter().chain(&self.tokens);
+        !self.required() || account.is_some_and(|account| known().any(|other| **other == *account))
+    }
 }
 
 /// Compares with all accounts, whichever is the right one.
-fn find(accounts: &[Account], digest: &Digest) -> Option<Arc<str>> {
+fn find(accounts: &[Arc<Account>], digest: &Digest) -> Option<Arc<Account>> {
     let mut found = u64::MAX;
     for (index, account) in (0_u64..).zip(accounts) {
         found.conditional_assign(&index, account.digest.ct_eq(digest));
     }
-    accounts.get(usize::try_from(found).ok()?).map(|account| Arc::clone(&account.name))
+    accounts.get(usize::try_from(found).ok()?).cloned()
 }
 
 impl Credentials {
@@ -183,7 +204,7 @@ mod tests {
         for field in fields {
             headers.append(header::PROXY_AUTHORIZATION, HeaderValue::from_str(field).unwrap());
         }
-        accounts().find(&Credentials::in_fields(&headers).unwrap()).map(|name| name.to_string())
+        accounts().find(&Credentials::in_fields(&headers).unwrap()).map(|account| account.name.to_string())
     }
 
     fn basic(pair: &str) -> String {
@@ -203,7 +224,8 @@ mod tests {
             assert_eq!(found(&[&field]).as_deref(), Some(name), "{field}");
         }
         let socks = |name: &str, password: &str| {
-            accounts().find(&Credentials::password(name.as_bytes(), password.as_bytes())).map(|name| name.to_string())
+            let credentials = Credentials::password(name.as_bytes(), password.as_bytes());
+            accounts().find(&credentials).map(|account| account.name.to_string())
         };
         assert_eq!(socks("alice", "wonder:land").as_deref(), Some("alice"));
         assert_eq!(socks("alice:wonder", "land"), None);

@@ -18,7 +18,7 @@ use crate::load;
 pub(super) struct EnvArgs {
     #[command(flatten)]
     files: FileArgs,
-    /// The gateway's URL; by default that of the config, or http://127.0.0.1:3128
+    /// The gateway's URL; by default that of the config (https:// where the port speaks TLS), or http://127.0.0.1:3128
     #[arg(long, value_name = "URL")]
     proxy: Option<String>,
     /// The CA's certificate; by default that of the state folder, made if there is none
@@ -50,7 +50,9 @@ pub(super) fn run(arguments: &EnvArgs, out: &mut impl Write) -> anyhow::Result<E
         Ok(config) => config,
         Err(error) => return show_load_error(error),
     };
-    let proxy = arguments.proxy.clone().unwrap_or_else(|| format!("http://{}", reachable(config.listen.proxy)));
+    let scheme = if config.listen.tls.is_some() { "https" } else { "http" };
+    let listener = || format!("{scheme}://{}", reachable(config.listen.proxy));
+    let proxy = arguments.proxy.clone().unwrap_or_else(listener);
     let folder = arguments.state.folder();
     let (cert, cert_path) = match &arguments.ca {
         Some(path) => {

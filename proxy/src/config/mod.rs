@@ -256,6 +256,8 @@ pub struct Limits {
     pub header_time: Duration,
     /// Between the requests of a connection, for a tunnel in which nothing moves, and for a client that does not read.
     pub idle: Duration,
+    /// After how much silence of a TCP connection its other end is asked for a sign of life; none for never.
+    pub tcp_keepalive: Option<Duration>,
     /// For a name to resolve and a connection to be accepted, TLS included.
     pub connect_time: Duration,
     /// Client connections at once.
@@ -274,6 +276,7 @@ impl Default for Limits {
             header_bytes: 64 * 1024,
             header_time: Duration::from_secs(10),
             idle: Duration::from_secs(600),
+            tcp_keepalive: Some(Duration::from_secs(60)),
             connect_time: Duration::from_secs(10),
             connections: 16_384,
             tunnels: 8_192,

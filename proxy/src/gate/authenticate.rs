@@ -1,5 +1,6 @@
 //! Who is asking: proxy credentials, before anything is judged.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use exeat_policy::Reason;
@@ -48,8 +49,9 @@ impl Gate {
                     fields.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
                     return Err(Box::new(Unauthenticated { refusal: Reason::AuthLimited.into(), fields }));
                 }
-                if let Some(user) = accounts.find(&credentials) {
-                    client.user = Some(user);
+                if let Some(account) = accounts.find(&credentials) {
+                    client.user = Some(Arc::clone(account.name()));
+                    client.account = Some(account);
                     return Ok(());
                 }
                 self.wrong_credentials.wrong(&client.address, now);

@@ -14,8 +14,6 @@ mod tunnel;
 use std::sync::Arc;
 
 use exeat_policy::target::Authority;
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -24,14 +22,14 @@ pub(crate) use fields::Pseudonym;
 pub(crate) use refusal::{Refusal, Subject};
 
 use crate::audit::{Audit, Entry};
-use crate::auth::Limiter;
+use crate::auth::{Account, Limiter};
 use crate::client::Client;
 use crate::drain::Drain;
 use crate::intercept::Leaves;
 use crate::metrics::Metrics;
 use crate::snapshot::Current;
 use crate::tunnel::NameCheck;
-use crate::upstream::Upstream;
+use crate::upstream::{Raw, Upstream};
 
 /// Everything a request meets.
 #[derive(Debug)]
@@ -92,6 +90,8 @@ pub(crate) struct Blind {
     pub(crate) upstream: TcpStream,
     /// What its first bytes have to be.
     pub(crate) check: NameCheck,
+    /// Who was let in to ask for it.
+    pub(crate) account: Option<Arc<Account>>,
     /// Its place among the tunnels.
     pub(crate) slot: OwnedSemaphorePermit,
 }
@@ -102,7 +102,9 @@ pub(crate) struct UpgradedTunnel {
     /// What was asked for.
     pub(crate) target: exeat_policy::target::Target,
     /// The connection.
-    pub(crate) upstream: TokioIo<Upgraded>,
+    pub(crate) upstream: Raw,
+    /// Who was let in to ask for it.
+    pub(crate) account: Option<Arc<Account>>,
     /// Its place among the tunnels.
     pub(crate) slot: OwnedSemaphorePermit,
 }

@@ -10,7 +10,6 @@ use exeat_policy::Reason;
 use exeat_policy::pattern::Pattern;
 use exeat_policy::target::{Scheme, Target};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
-use hyper_util::rt::TokioIo;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -27,7 +26,7 @@ use crate::metrics::TunnelResult;
 use crate::permit::{self, Permit};
 use crate::snapshot::Snapshot;
 use crate::tunnel::Kind;
-use crate::upstream::{Failure, Fate, Lease, Protocol, Speaks, Unsent, UpstreamBody};
+use crate::upstream::{Failure, Fate, Lease, Protocol, Raw, Speaks, Unsent, UpstreamBody};
 
 impl Gate {
     /// Judges a request and, if it may go out, sends it and brings its answer.
@@ -104,7 +103,7 @@ impl Gate {
             }
             Ok(response) => match websocket {
                 _ if response.status() != StatusCode::SWITCHING_PROTOCOLS => Reply::Response(self.clean(response)),
-                Some(websocket) => match self.switch(response, websocket, target).await {
+                Some(websocket) => match self.switch(subject.caller, response, websocket, target).await {
                     Ok(reply) => reply,
                     Err(failure) => Reply::Response(self.explain(subject, failure.into())),
                 },
@@ -207,6 +206,7 @@ impl Gate {
     /// Opens a WebSocket, if that is what upstream's 101 means.
     async fn switch(
         &self,
+        caller: &Caller,
         mut response: Response<UpstreamBody>,
         websocket: WebSocket,
         target: &Target,
@@ -220,7 +220,8 @@ impl Gate {
             return Err(Failure::protocol("its 101 does not accept the WebSocket that was asked for"));
         }
         let Some(slot) = websocket.slot else { return Err(Failure::protocol("it accepted no WebSocket")) };
-        let upstream = hyper::upgrade::on(&mut response).await.map_err(|_| Failure::protocol("it closed early"))?;
+        let upgraded = hyper::upgrade::on(&mut response).await.ok();
+        let upstream = upgraded.and_then(Raw::new).ok_or_else(|| Failure::protocol("it closed early"))?;
         let (mut parts, _) = response.into_parts();
         clean_answer(&mut parts.headers);
         self.pseudonym.sign(&mut parts.headers, parts.version);
@@ -228,7 +229,8 @@ impl Gate {
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         self.metrics.count_tunnel(Kind::Upgraded, TunnelResult::Opened);
-        let tunnel = UpgradedTunnel { target: target.clone(), upstream: TokioIo::new(upstream), slot };
+        let account = caller.client.account.clone();
+        let tunnel = UpgradedTunnel { target: target.clone(), upstream, account, slot };
         Ok(Reply::Switch(Response::from_parts(parts, ()), Switch::Upgraded(Box::new(tunnel))))
     }
 }

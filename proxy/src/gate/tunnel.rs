@@ -15,6 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::refusal::{Refusal, Subject};
 use super::{Blind, Caller, Gate, Switch};
+use crate::auth::Account;
 use crate::client::Client;
 use crate::listener::http1::{Reply, ResponseBody};
 use crate::metrics::TunnelResult;
@@ -111,9 +112,9 @@ impl Gate {
             Passage::Blind { permit, tls_only } => {
                 let slot = self.slot()?;
                 let upstream = self.upstream.dial(&snapshot.route, &permit).await?;
-                let check =
-                    NameCheck { host: authority.host().clone(), sni: snapshot.config.intercept.sni_check, tls_only };
-                Ok(Switch::Blind(Box::new(Blind { authority: authority.clone(), upstream, check, slot })))
+                let check = NameCheck::new(authority.host().clone(), snapshot.config.intercept.sni_check, tls_only);
+                let (authority, account) = (authority.clone(), client.account.clone());
+                Ok(Switch::Blind(Box::new(Blind { authority, upstream, check, account, slot })))
             }
         }
     }
@@ -124,24 +125,44 @@ impl Gate {
     }
 
     /// Resolves when a blind tunnel has to end: the policy no longer permits it as it is, the guard no longer lets its
-    /// upstream's `address` be reached, or the gateway goes down.
+    /// upstream's `address` be reached, `account` no longer lets a client in, or the gateway goes down.
     pub(crate) fn blind_tunnel_ends<'a>(
         &'a self,
         authority: &'a Authority,
         address: Option<IpAddr>,
+        account: Option<&'a Account>,
     ) -> impl Future<Output = Cause> + 'a {
         self.ends(move |snapshot| {
-            matches!(judge(snapshot, authority).leave, Some(Passage::Blind { .. }))
-                && address.is_some_and(|address| snapshot.route.still_reaches(authority, address))
+            let permitted = matches!(judge(snapshot, authority).leave, Some(Passage::Blind { .. }));
+            objection(snapshot, authority, address, account, permitted)
         })
     }
 
-    /// Resolves when an upgraded connection has to end.
-    pub(crate) fn upgraded_ends<'a>(&'a self, target: &'a Target) -> impl Future<Output = Cause> + 'a {
-        self.ends(move |snapshot| permit::request(&snapshot.policy, &snapshot.route.guard, target).leave.is_some())
+    /// Resolves when an upgraded connection has to end, for the same reasons.
+    pub(crate) fn upgraded_ends<'a>(
+        &'a self,
+        target: &'a Target,
+        address: Option<IpAddr>,
+        account: Option<&'a Account>,
+    ) -> impl Future<Output = Cause> + 'a {
+        self.ends(move |snapshot| {
+            let permitted = permit::request(&snapshot.policy, &snapshot.route.guard, target).leave.is_some();
+            objection(snapshot, target.authority(), address, account, permitted)
+        })
     }
 
-    async fn ends(&self, may_go_on: impl Fn(&Snapshot) -> bool) -> Cause {
+    /// Resolves when `account` no longer lets a client in.
+    pub(crate) async fn revoked(&self, account: Option<&Account>) {
+        let mut generation = self.current.watch();
+        while self.current.get().accounts.admit(account) {
+            if generation.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Resolves when the gateway goes down, or when a snapshot comes into force under which there is an objection.
+    async fn ends(&self, objection: impl Fn(&Snapshot) -> Option<Cause>) -> Cause {
         let mut generation = self.current.watch();
         let mut drain = self.drain.clone();
         // A snapshot that came in between the judgement and this watch is asked about at once.
@@ -152,8 +173,8 @@ impl Gate {
                     if changed.is_err() {
                         return Cause::Drained;
                     }
-                    if !may_go_on(&self.current.get()) {
-                        return Cause::PolicyChanged;
+                    if let Some(cause) = objection(&self.current.get()) {
+                        return cause;
                     }
                 }
                 () = drain.begun() => {
@@ -168,6 +189,21 @@ impl Gate {
     fn tunnel_grace(&self) -> Duration {
         self.current.get().config.limits.drain_time.mul_f32(0.9)
     }
+}
+
+/// Why what was opened under an earlier snapshot would not be opened under this one.
+fn objection(
+    snapshot: &Snapshot,
+    authority: &Authority,
+    address: Option<IpAddr>,
+    account: Option<&Account>,
+    permitted: bool,
+) -> Option<Cause> {
+    if !snapshot.accounts.admit(account) {
+        return Some(Cause::Revoked);
+    }
+    let reaches = address.is_some_and(|address| snapshot.route.still_reaches(authority, address));
+    (!permitted || !reaches).then_some(Cause::PolicyChanged)
 }
 
 fn judge<'s>(snapshot: &'s Snapshot, authority: &Authority) -> Judged<'s, Passage> {

@@ -28,7 +28,7 @@ use crate::listener::detect::{self, Protocol};
 use crate::listener::http1::{self, Bounds, Switched};
 use crate::listener::http2;
 use crate::listener::stream::{Rewound, Stream};
-use crate::tunnel::hello::{self, Opening};
+use crate::tunnel::hello::{Opening, Sniffer};
 use crate::tunnel::{Cause, names_host};
 
 /// What came out of an inspected tunnel.
@@ -88,8 +88,9 @@ pub(crate) async fn serve(
 
 /// Reads until the first bytes can be told; none if the client ends before.
 async fn read_opening(stream: &mut Stream, first: &mut BytesMut) -> Option<Opening> {
+    let mut sniffer = Sniffer::default();
     loop {
-        match hello::sniff(first) {
+        match sniffer.sniff(first) {
             Opening::Partial => {}
             opening => return Some(opening),
         }

@@ -36,7 +36,7 @@ pub(super) async fn enter(
     address: Address,
     bounds: Bounds,
 ) -> Option<Entered> {
-    let mut client = Client { address, user: None };
+    let mut client = Client { address, user: None, account: None };
     let mut first = BytesMut::new();
     let deadline = Instant::now() + bounds.head_time;
     if comes_from_balancer(gate, &address) {

@@ -1,13 +1,12 @@
 //! The proxy port and the Unix socket beside it: absolute-form requests and CONNECT over HTTP/1.1 and HTTP/2, and
 //! SOCKS5.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::BytesMut;
 use exeat_policy::Reason;
 use exeat_policy::target::{Authority, Target};
 use http::{Method, Response};
-use rustls::ServerConfig;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -20,25 +19,32 @@ use super::redact::Shown;
 use super::socks;
 use super::stream::Stream;
 use crate::audit::Entry;
-use crate::auth::Credentials;
+use crate::auth::{Account, Credentials};
 use crate::client::{Address, Client};
 use crate::drain::Drain;
 use crate::gate::{Blind, Caller, Gate, Refusal, Subject, Switch, Unauthenticated, UpgradedTunnel};
 use crate::intercept::{self, Ended};
+use crate::keepalive;
 use crate::tunnel::relay::{self, Outcome, relay};
 use crate::tunnel::{Cause, NameCheck};
 
-/// Serves one client connection to its end: over TLS where there is a config for it. `slot` is its place among the
+/// Serves one client connection to its end, over TLS where it is to be `secure`. `slot` is its place among the
 /// connections.
 pub(crate) async fn connection(
     gate: Arc<Gate>,
-    tls: Option<Arc<ServerConfig>>,
+    secure: bool,
     stream: Stream,
     address: Address,
     slot: OwnedSemaphorePermit,
 ) {
     gate.metrics.connections_active.inc();
     let bounds = bounds(&gate);
+    let snapshot = gate.current.get();
+    if let Stream::Tcp(socket) = &stream {
+        keepalive::set(socket, snapshot.config.limits.tcp_keepalive);
+    }
+    let tls = snapshot.listen_tls.clone().filter(|_| secure);
+    drop(snapshot);
     let mut drain = gate.drain.clone();
     let detected = tokio::select! {
         detected = async {
@@ -57,8 +63,11 @@ pub(crate) async fn connection(
             }
             Protocol::Socks5 => socks::serve(&gate, client, stream, first, bounds).await,
             Protocol::Http1 => {
-                let service = Forward { gate: Arc::clone(&gate), client };
-                http1::serve(stream, first, &service, bounds, &mut drain).await
+                let service = Forward { gate: Arc::clone(&gate), client, accounts: Mutex::default() };
+                tokio::select! {
+                    switched = http1::serve(stream, first, &service, bounds, &mut drain) => switched,
+                    () = service.revoked() => None,
+                }
             }
             Protocol::Http2 => {
                 Box::pin(streams(&gate, client, stream, first, bounds, &mut drain)).await;
@@ -96,11 +105,14 @@ fn tunnel_bounds(gate: &Gate) -> relay::Bounds {
 
 /// Serves an HTTP/2 connection, each of whose streams can become a tunnel.
 async fn streams(gate: &Arc<Gate>, client: Client, stream: Stream, first: BytesMut, bounds: Bounds, drain: &mut Drain) {
-    let service = Arc::new(Forward { gate: Arc::clone(gate), client });
+    let service = Arc::new(Forward { gate: Arc::clone(gate), client, accounts: Mutex::default() });
     let gate = Arc::clone(gate);
     let switched =
         move |Switched { stream, buffered, switch }| tunnel(Arc::clone(&gate), stream, buffered, switch, None);
-    http2::serve(stream, first, service, bounds, drain, switched).await;
+    tokio::select! {
+        () = http2::serve(stream, first, Arc::clone(&service), bounds, drain, switched) => {}
+        () = service.revoked() => {}
+    }
 }
 
 /// Serves a tunnel to its end, over a connection whose place is `slot` or over a stream of one. Most tunnels are blind
@@ -130,10 +142,10 @@ async fn tunnel(
 }
 
 async fn blind_tunnel(gate: &Gate, mut client: Stream, first: BytesMut, blind: Blind) -> Cause {
-    let Blind { authority, mut upstream, check, slot } = blind;
+    let Blind { authority, mut upstream, check, account, slot } = blind;
     let bounds = tunnel_bounds(gate);
     let address = upstream.peer_addr().ok().map(|address| address.ip());
-    let stop = gate.blind_tunnel_ends(&authority, address);
+    let stop = gate.blind_tunnel_ends(&authority, address, account.as_deref());
     let outcome = relay(&mut client, &mut upstream, first, Some(check), bounds, stop).await;
     note_end(gate, &authority, outcome);
     drop(slot);
@@ -141,9 +153,9 @@ async fn blind_tunnel(gate: &Gate, mut client: Stream, first: BytesMut, blind: B
 }
 
 async fn upgraded_tunnel(gate: &Gate, mut client: Stream, first: BytesMut, upgraded: UpgradedTunnel) -> Cause {
-    let UpgradedTunnel { target, mut upstream, slot } = upgraded;
+    let UpgradedTunnel { target, mut upstream, account, slot } = upgraded;
     let bounds = tunnel_bounds(gate);
-    let stop = gate.upgraded_ends(&target);
+    let stop = gate.upgraded_ends(&target, upstream.peer(), account.as_deref());
     let outcome = relay(&mut client, &mut upstream, first, None::<NameCheck>, bounds, stop).await;
     note_end(gate, target.authority(), outcome);
     drop(slot);
@@ -158,11 +170,22 @@ async fn inspected_tunnel(
     stream: Stream,
     first: BytesMut,
 ) -> Cause {
+    let account = client.account.clone();
     let caller = Caller { client, entry: Entry::Intercept };
-    match intercept::serve(gate, caller, authority.clone(), stream, first, bounds(gate)).await {
+    let ended = tokio::select! {
+        ended = intercept::serve(gate, caller, authority.clone(), stream, first, bounds(gate)) => ended,
+        () = gate.revoked(account.as_deref()) => Ended::With(Cause::Revoked),
+    };
+    match ended {
         Ended::With(cause) => {
-            if matches!(cause, Cause::NotTls) {
-                tracing::warn!(%authority, cause = cause.as_str(), "tunnel closed: it opened with neither TLS nor HTTP");
+            match cause {
+                Cause::NotTls => {
+                    tracing::warn!(%authority, cause = cause.as_str(), "tunnel closed: it opened with neither TLS nor HTTP");
+                }
+                Cause::Revoked => {
+                    tracing::warn!(%authority, cause = cause.as_str(), "tunnel closed by the gateway");
+                }
+                _ => {}
             }
             cause
         }
@@ -178,7 +201,7 @@ fn note_end(gate: &Gate, authority: &Authority, Outcome { up, down, cause }: Out
     gate.metrics.bytes_up.inc_by(up);
     gate.metrics.bytes_down.inc_by(down);
     match cause {
-        Cause::SniMismatch | Cause::NotTls | Cause::PolicyChanged => {
+        Cause::SniMismatch | Cause::NotTls | Cause::PolicyChanged | Cause::Revoked => {
             tracing::warn!(%authority, cause = cause.as_str(), up, down, "tunnel closed by the gateway");
         }
         _ => tracing::debug!(%authority, cause = cause.as_str(), up, down, "tunnel ended"),
@@ -190,6 +213,8 @@ fn note_end(gate: &Gate, authority: &Authority, Outcome { up, down, cause }: Out
 struct Forward {
     gate: Arc<Gate>,
     client: Client,
+    /// Whose credentials came on this connection.
+    accounts: Mutex<Vec<Arc<Account>>>,
 }
 
 impl Service for Forward {
@@ -206,6 +231,7 @@ impl Service for Forward {
             response.headers_mut().extend(fields);
             return Reply::Response(response);
         }
+        self.note(caller.client.account.as_ref());
         let refusal = match entry {
             Entry::Connect => match authority(&exchange.head) {
                 Ok(authority) => return self.gate.tunnel(caller, authority).await,
@@ -227,6 +253,29 @@ impl Service for Forward {
 }
 
 impl Forward {
+    fn note(&self, account: Option<&Arc<Account>>) {
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(account) = account.filter(|account| !accounts.contains(account)) {
+            accounts.push(Arc::clone(account));
+        }
+    }
+
+    /// Resolves when credentials that came on this connection are no longer known: what is under way for whom they let
+    /// in ends with the connection.
+    async fn revoked(&self) {
+        let mut generation = self.gate.current.watch();
+        loop {
+            if generation.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            let now = &self.gate.current.get().accounts;
+            let accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+            if accounts.iter().any(|account| !now.admit(Some(account))) {
+                return;
+            }
+        }
+    }
+
     fn refused(&self, caller: &Caller, method: &str, target: &str, refusal: Refusal) -> Response<ResponseBody> {
         let snapshot = self.gate.current.get();
         let shown = Shown(target);

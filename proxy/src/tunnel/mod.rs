@@ -9,7 +9,7 @@ mod splice;
 use exeat_policy::host::Host;
 
 use crate::config::SniCheck;
-use hello::Opening;
+use hello::{Opening, Sniffer};
 use relay::Check;
 
 /// What a tunnel is.
@@ -54,13 +54,15 @@ pub(crate) enum Cause {
     NotTls,
     /// A reload narrowed the policy.
     PolicyChanged,
+    /// A reload removed the credentials it was opened with.
+    Revoked,
     /// The gateway shut down.
     Drained,
 }
 
 impl Cause {
     /// Every cause, in the order of the enum.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Closed,
         Self::Error,
         Self::Idle,
@@ -68,6 +70,7 @@ impl Cause {
         Self::SniMismatch,
         Self::NotTls,
         Self::PolicyChanged,
+        Self::Revoked,
         Self::Drained,
     ];
 
@@ -81,6 +84,7 @@ impl Cause {
             Self::SniMismatch => "sni_mismatch",
             Self::NotTls => "not_tls",
             Self::PolicyChanged => "policy_changed",
+            Self::Revoked => "revoked",
             Self::Drained => "drained",
         }
     }
@@ -106,11 +110,19 @@ pub(crate) struct NameCheck {
     pub(crate) sni: SniCheck,
     /// Whether the tunnel is permitted for TLS only.
     pub(crate) tls_only: bool,
+    sniffer: Sniffer,
+}
+
+impl NameCheck {
+    /// A check that has seen nothing yet.
+    pub(crate) fn new(host: Host, sni: SniCheck, tls_only: bool) -> Self {
+        Self { host, sni, tls_only, sniffer: Sniffer::default() }
+    }
 }
 
 impl Check for NameCheck {
-    fn check(&self, first: &[u8]) -> Option<Result<(), Cause>> {
-        Some(match hello::sniff(first) {
+    fn check(&mut self, first: &[u8]) -> Option<Result<(), Cause>> {
+        Some(match self.sniffer.sniff(first) {
             Opening::Partial => return None,
             // What the rule permits is https to this host, so the name is asked for whatever the config says.
             Opening::Hello(name) if self.tls_only => named(names_host(name.as_deref(), &self.host, SniCheck::Require)),

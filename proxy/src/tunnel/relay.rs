@@ -9,8 +9,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until};
@@ -31,8 +29,6 @@ impl Side for TcpStream {
         Some(self)
     }
 }
-
-impl Side for TokioIo<Upgraded> {}
 
 /// What bounds a tunnel in time.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +52,8 @@ pub(crate) struct Outcome {
 
 /// Looks at what a client has sent so far and says whether it may go on: none for "more is needed".
 pub(crate) trait Check {
-    /// Judges the first bytes.
-    fn check(&self, first: &[u8]) -> Option<Result<(), Cause>>;
+    /// Judges the first bytes: all there are, those of the last time among them.
+    fn check(&mut self, first: &[u8]) -> Option<Result<(), Cause>>;
 
     /// Whether upstream's bytes wait for the verdict.
     fn holds_upstream(&self) -> bool;
@@ -107,7 +103,7 @@ where
 
     /// Reads from the client until its first bytes can be judged.
     fn poll_check(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cause>> {
-        let Some(check) = &self.check else { return Poll::Ready(Ok(())) };
+        let Some(check) = &mut self.check else { return Poll::Ready(Ok(())) };
         loop {
             if !self.up.pending.is_empty()
                 && let Some(verdict) = check.check(&self.up.pending)
@@ -210,7 +206,7 @@ mod tests {
     struct Hello(bool);
 
     impl Check for Hello {
-        fn check(&self, first: &[u8]) -> Option<Result<(), Cause>> {
+        fn check(&mut self, first: &[u8]) -> Option<Result<(), Cause>> {
             match first {
                 b"hello" => Some(Ok(())),
                 [b'h', ..] if first.len() < 5 => None,

@@ -10,6 +10,7 @@ mod failure;
 mod next;
 mod pool;
 mod race;
+mod raw;
 mod resolve;
 mod shared;
 mod tls;
@@ -29,10 +30,12 @@ use dial::Fresh;
 pub(crate) use failure::{Failure, Fate};
 pub(crate) use next::NextProxy;
 use pool::{Pool, Sender, Turn};
+pub(crate) use raw::Raw;
 pub(crate) use resolve::Resolver;
 pub(crate) use tls::ClientTls;
 
 use crate::guard::{CheckedAddr, Guard};
+use crate::keepalive;
 use crate::listener::http1::RequestBody;
 use crate::permit::Permit;
 
@@ -57,6 +60,8 @@ pub(crate) struct Route {
     pub(crate) tls: ClientTls,
     /// For resolving, connecting and the TLS handshake together.
     pub(crate) connect_time: Duration,
+    /// After how much silence the other end is asked for a sign of life.
+    pub(crate) keepalive: Option<Duration>,
 }
 
 /// What a new connection may speak.
@@ -163,6 +168,12 @@ impl Upstream {
 }
 
 async fn dial(route: &Route, permit: &Permit) -> Result<TcpStream, Failure> {
+    let stream = reach(route, permit).await?;
+    keepalive::set(&stream, route.keepalive);
+    Ok(stream)
+}
+
+async fn reach(route: &Route, permit: &Permit) -> Result<TcpStream, Failure> {
     let origin = permit.origin();
     if let Some(next) = &route.next_proxy {
         let known = route.resolver.known(&origin.host);

@@ -13,11 +13,16 @@ const HEADER_BYTES: RangeInclusive<usize> = 1_024..=1_048_576;
 const COUNT: RangeInclusive<usize> = 1..=1_048_576;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest silence that Linux counts is 32,767 seconds.
+const LONGEST_SILENCE: Duration = Duration::from_secs(60 * 60);
 
 pub(super) fn limits(mut fields: Fields<'_>, to: &mut Limits) {
     set(&mut to.header_bytes, fields.integer("header_bytes", HEADER_BYTES));
     time(&mut fields, "header_timeout", SHORTEST, &mut to.header_time);
     time(&mut fields, "idle_timeout", SHORTEST, &mut to.idle);
+    let mut keepalive = to.tcp_keepalive.unwrap_or_default();
+    bounded(&mut fields, "tcp_keepalive", &(Duration::ZERO..=LONGEST_SILENCE), &mut keepalive);
+    to.tcp_keepalive = (!keepalive.is_zero()).then_some(keepalive);
     time(&mut fields, "connect_timeout", SHORTEST, &mut to.connect_time);
     set(&mut to.connections, fields.integer("connections", COUNT));
     set(&mut to.tunnels, fields.integer("tunnels", COUNT));
@@ -29,7 +34,11 @@ pub(super) fn limits(mut fields: Fields<'_>, to: &mut Limits) {
 }
 
 fn time(fields: &mut Fields<'_>, key: &'static str, shortest: Duration, to: &mut Duration) {
-    if let Some(time) = fields.take(key).and_then(|field| duration::field(&field, &(shortest..=LONGEST))) {
+    bounded(fields, key, &(shortest..=LONGEST), to);
+}
+
+fn bounded(fields: &mut Fields<'_>, key: &'static str, range: &RangeInclusive<Duration>, to: &mut Duration) {
+    if let Some(time) = fields.take(key).and_then(|field| duration::field(&field, range)) {
         *to = time;
     }
 }

@@ -334,13 +334,15 @@ fn upstream_cas_are_one_path_or_several() {
 #[test]
 fn limits_are_within_their_ranges() {
     let limits = good(
-        "[limits]\nheader_bytes = 1024\nheader_timeout = \"500ms\"\nidle_timeout = \"24h\"\nconnect_timeout = \"1ms\"\n\
-         connections = 1\ntunnels = 1048576\ntunnel_lifetime = \"12h\"\ndrain_timeout = \"0s\"",
+        "[limits]\nheader_bytes = 1024\nheader_timeout = \"500ms\"\nidle_timeout = \"24h\"\ntcp_keepalive = \"1h\"\n\
+         connect_timeout = \"1ms\"\n         connections = 1\ntunnels = 1048576\ntunnel_lifetime = \"12h\"\ndrain_timeout = \"0s\"",
     )
     .limits;
     assert_eq!(limits.header_bytes, 1024);
     assert_eq!(limits.header_time, Duration::from_millis(500));
     assert_eq!(limits.idle, Duration::from_secs(86_400));
+    assert_eq!(limits.tcp_keepalive, Some(Duration::from_secs(3_600)));
+    assert_eq!(good("limits.tcp_keepalive = \"0s\"").limits.tcp_keepalive, None);
     assert_eq!(limits.connect_time, Duration::from_millis(1));
     assert_eq!((limits.connections, limits.tunnels), (1, 1_048_576));
     assert_eq!(limits.tunnel_lifetime, Some(Duration::from_secs(43_200)));
@@ -349,7 +351,7 @@ fn limits_are_within_their_ranges() {
     assert_eq!(
         problems(
             "[limits]\nheader_bytes = 1023\nheader_timeout = \"0s\"\nidle_timeout = \"25h\"\nconnect_timeout = 10\n\
-             connections = 0\ntunnels = 1048577\ntunnel_lifetime = \"25h\"\ndrain_timeout = \"86401s\""
+             connections = 0\ntunnels = 1048577\ntunnel_lifetime = \"25h\"\ndrain_timeout = \"86401s\"\ntcp_keepalive = \"61m\""
         ),
         [
             "2:16 E0006 `limits.header_bytes` is 1023, outside 1024 to 1048576",
@@ -360,6 +362,7 @@ fn limits_are_within_their_ranges() {
             "7:11 E0006 `limits.tunnels` is 1048577, outside 1 to 1048576",
             "8:19 E0006 `limits.tunnel_lifetime` is 25h, outside 0s to 24h",
             "9:17 E0006 `limits.drain_timeout` is 86401s, outside 0s to 24h",
+            "10:17 E0006 `limits.tcp_keepalive` is 61m, outside 0s to 1h",
         ]
     );
     assert_eq!(help("limits.idle_timeout = 10"), "write the number with its unit, such as \"10s\"");

@@ -131,17 +131,23 @@ enum Input {
 impl Input {
     /// Resolves when the client has gone away; reads ahead a little until then.
     ///
+    /// A client that has ended its side may still read, or may be gone altogether: TCP does not tell. Behind a request
+    /// that announced to be the last one it counts as reading, for as long as `patience`; behind any other it has
+    /// broken its word to go on, and counts as gone.
+    ///
     /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
-    async fn gone(&mut self) {
+    /// Nothing is lost when the future is dropped; what was waited of `patience` starts anew.
+    async fn gone(&mut self, patience: Option<Duration>) {
         loop {
             match self {
                 Self::Here(reader) => {
                     if reader.buffer.len() >= READ_AHEAD {
                         return pending().await;
                     }
-                    if matches!(reader.fill(READ_AHEAD).await, Ok(0) | Err(_)) {
-                        return;
+                    match (reader.fill(READ_AHEAD).await, patience) {
+                        (Ok(1..), _) => {}
+                        (Ok(0), Some(patience)) => return tokio::time::sleep(patience).await,
+                        _ => return,
                     }
                 }
                 Self::Lent(back) => match back.await {
@@ -212,7 +218,7 @@ pub(crate) async fn serve<S: Service>(
         };
         let reply = {
             let call = service.call(Exchange { head, body, interim: interim.clone() });
-            client.await_reply(pin!(call), interim.as_ref(), expects, &mut input).await?
+            client.await_reply(pin!(call), interim.as_ref(), expects, keep, &mut input).await?
         };
         match reply {
             Reply::Switch(response, switch) => {
@@ -328,8 +334,10 @@ impl Client {
         mut call: Pin<&mut impl Future<Output = Reply<T>>>,
         interim: Option<&Interim>,
         expects: bool,
+        keep: bool,
         input: &mut Input,
     ) -> Option<Reply<T>> {
+        let patience = (!keep).then_some(self.bounds.idle);
         let mut continued = !expects;
         let go_on = Instant::now() + EXPECT_WAIT;
         loop {
@@ -338,7 +346,7 @@ impl Client {
                 // Interim answers that came with the final one are still to go before it.
                 reply = &mut call => (Some(reply), interim.map_or_else(Vec::new, Interim::take)),
                 waiting = next_interim(interim) => (None, waiting),
-                () = input.gone() => return None,
+                () = input.gone(patience) => return None,
                 () = tokio::time::sleep_until(go_on), if !continued => {
                     (None, vec![(StatusCode::CONTINUE, HeaderMap::new())])
                 }
@@ -373,6 +381,8 @@ impl Client {
             (true, Version::HTTP_10) => Some("keep-alive"),
             (true, _) => None,
         };
+        // Behind this answer nothing comes, so a client may end its side on reading that.
+        let patience = (connection == Some("close")).then_some(self.bounds.idle);
         let phrase = parts.extensions.get::<ReasonPhrase>().map(ReasonPhrase::as_bytes);
         write::head(&mut self.out, parts.status, phrase, &parts.headers, framing, connection);
         if framing == write::Framing::None {
@@ -389,7 +399,7 @@ impl Client {
                     tokio::select! {
                         biased;
                         frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)) => frame,
-                        () = input.gone() => return None,
+                        () = input.gone(patience) => return None,
                     }
                 }
             };
