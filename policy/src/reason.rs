@@ -69,6 +69,8 @@ reasons! {
     CredentialUnavailable = "credential_unavailable", "the bound credential could not be read or is unusable";
     CredentialInsecure = "credential_insecure", "credentials are only put on requests over TLS";
     ConnectionLimit = "connection_limit", "the gateway holds as many connections as it may";
+    StreamLimit = "stream_limit", "the client's connection holds as many streams as it may";
+    Flood = "flood", "the client floods its connection with what no request needs";
     TunnelLimit = "tunnel_limit", "the gateway holds as many tunnels as it may";
     Draining = "draining", "the gateway is shutting down";
     DnsNotFound = "dns_not_found", "the name does not exist";

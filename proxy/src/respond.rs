@@ -109,10 +109,12 @@ const fn status(reason: Reason) -> StatusCode {
         Reason::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         Reason::HeadTimeout => StatusCode::REQUEST_TIMEOUT,
         Reason::ProxyAuth => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
-        Reason::AuthLimited => StatusCode::TOO_MANY_REQUESTS,
+        Reason::AuthLimited | Reason::Flood => StatusCode::TOO_MANY_REQUESTS,
         Reason::Misdirected => StatusCode::MISDIRECTED_REQUEST,
         Reason::NotFound => StatusCode::NOT_FOUND,
-        Reason::ConnectionLimit | Reason::TunnelLimit | Reason::Draining => StatusCode::SERVICE_UNAVAILABLE,
+        Reason::ConnectionLimit | Reason::StreamLimit | Reason::TunnelLimit | Reason::Draining => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         Reason::DnsNotFound
         | Reason::DnsFailed
         | Reason::ConnectRefused

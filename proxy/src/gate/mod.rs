@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) use authenticate::Unauthenticated;
-pub(crate) use fields::Pseudonym;
+pub(crate) use fields::{Pseudonym, clean_answer};
 pub(crate) use refusal::{Refusal, Subject};
 
 use crate::audit::{Audit, Entry};

@@ -20,7 +20,7 @@ use super::refusal::{Refusal, Subject};
 use super::{Caller, Gate, Switch, UpgradedTunnel};
 use crate::audit::Entry;
 use crate::listener::http1::head::Framing;
-use crate::listener::http1::{Exchange, Head, Interim, Reply, RequestBody, ResponseBody};
+use crate::listener::http1::{Exchange, Head, Reply, RequestBody, ResponseBody};
 use crate::listener::transit::Progress;
 use crate::metrics::TunnelResult;
 use crate::permit::{self, Permit};
@@ -89,11 +89,7 @@ impl Gate {
         *request.method_mut() = method;
         *request.headers_mut() = headers;
         if let Some(interim) = interim {
-            // What an HTTP/2 server says ahead of its answer cannot be heard here, so nobody may wait for it.
-            if lease.protocol() == Protocol::Http2 && request.headers().contains_key(header::EXPECT) {
-                interim.push(StatusCode::CONTINUE, HeaderMap::new());
-            }
-            forward_interim(&mut request, interim);
+            request.extensions_mut().insert(interim);
         }
         let way = Way { snapshot, permit, speaks, outgoing: &outgoing };
         match self.exchange(&way, lease, request).await {
@@ -298,15 +294,6 @@ fn websocket_key(method: &Method, version: Version, headers: &HeaderMap, body: &
     let key = headers.get(header::SEC_WEBSOCKET_KEY).filter(|_| asked)?;
     let joined = [key.as_bytes(), b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"].concat();
     Some(WebSocket { accept: BASE64.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, &joined)), slot: None })
-}
-
-fn forward_interim(request: &mut Request<RequestBody>, interim: Interim) {
-    hyper::ext::on_informational(request, move |response| {
-        let mut headers = response.headers().clone();
-        clean_answer(&mut headers);
-        headers.remove(header::CONTENT_LENGTH);
-        interim.push(response.status(), headers);
-    });
 }
 
 /// Whether an answer has no transfer coding but chunked, which is undone on the way: TE asks for no other (RFC 9112

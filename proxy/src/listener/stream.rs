@@ -5,12 +5,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, BytesMut};
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
+use super::http2::Tunnel;
 use crate::tunnel::relay::Side;
 
 /// The byte stream of a client.
@@ -23,7 +22,7 @@ pub(crate) enum Stream {
     /// TLS that the gateway terminates, on the proxy port or inside a tunnel.
     Tls(Box<TlsStream<Rewound>>),
     /// A stream of an HTTP/2 connection, opened by CONNECT.
-    Http2(Box<TokioIo<Upgraded>>),
+    Http2(Box<Tunnel>),
 }
 
 impl Side for Stream {
@@ -31,6 +30,14 @@ impl Side for Stream {
         match self {
             Self::Tcp(stream) => Some(stream),
             Self::Unix(_) | Self::Tls(_) | Self::Http2(_) => None,
+        }
+    }
+
+    fn break_off(&mut self) {
+        match self {
+            Self::Tcp(stream) => stream.break_off(),
+            Self::Http2(tunnel) => tunnel.break_off(),
+            Self::Unix(_) | Self::Tls(_) => {}
         }
     }
 }

@@ -22,11 +22,19 @@ pub(crate) trait Side: AsyncRead + AsyncWrite + Unpin {
     fn socket(&self) -> Option<&TcpStream> {
         None
     }
+
+    /// Has the side end as one that was cut short, where it can tell that from an end.
+    fn break_off(&mut self) {}
 }
 
 impl Side for TcpStream {
     fn socket(&self) -> Option<&TcpStream> {
         Some(self)
+    }
+
+    fn break_off(&mut self) {
+        // A socket that refuses the option closes as if it had ended.
+        let _ = self.set_zero_linger();
     }
 }
 
@@ -183,10 +191,8 @@ where
     })
     .await;
     if cause == Cause::Error {
-        for socket in [relay.client.socket(), relay.upstream.socket()].into_iter().flatten() {
-            // A socket that refuses the option closes as if it had ended.
-            let _ = socket.set_zero_linger();
-        }
+        relay.client.break_off();
+        relay.upstream.break_off();
     }
     Outcome { up: relay.up.bytes, down: relay.down.bytes, cause }
 }

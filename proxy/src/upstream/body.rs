@@ -4,23 +4,65 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use h2::RecvStream;
+use http::{HeaderMap, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use prometheus::IntCounter;
 
 use super::Lease;
+use super::shared::Upload;
+use crate::listener::http2::poll_received;
 
 /// The body of an answer. When it has been read to its end its connection goes back to the pool.
 #[derive(Debug)]
 pub(crate) struct UpstreamBody {
-    incoming: Incoming,
+    source: Source,
     lease: Option<Lease>,
     count: Option<IntCounter>,
 }
 
+/// Where a body comes from.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// A connection of HTTP/1.1.
+    Http1(Incoming),
+    /// A stream of HTTP/2.
+    Http2(Box<Streamed>),
+}
+
+/// A body over a stream.
+#[derive(Debug)]
+pub(super) struct Streamed {
+    incoming: RecvStream,
+    data_ended: bool,
+    length: Option<u64>,
+    /// What is left of the request, which goes on until the answer is given up.
+    upload: Option<Upload>,
+}
+
+impl Streamed {
+    pub(super) fn new(incoming: RecvStream, headers: &HeaderMap, upload: Option<Upload>) -> Self {
+        // A length that is none was refused by the framing.
+        let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        Self { incoming, data_ended: false, length, upload }
+    }
+}
+
+/// How an answer broke off.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BodyError {
+    /// On a connection of HTTP/1.1.
+    #[error("{0}")]
+    Http1(#[from] hyper::Error),
+    /// On a stream of HTTP/2.
+    #[error("{0}")]
+    Http2(#[from] h2::Error),
+}
+
 impl UpstreamBody {
-    pub(super) const fn new(incoming: Incoming, lease: Lease) -> Self {
-        Self { incoming, lease: Some(lease), count: None }
+    pub(super) const fn new(source: Source, lease: Lease) -> Self {
+        Self { source, lease: Some(lease), count: None }
     }
 
     /// Has the body's bytes counted as they go by.
@@ -29,6 +71,12 @@ impl UpstreamBody {
     }
 
     fn release(&mut self) {
+        if let Source::Http2(streamed) = &mut self.source
+            && let Some(upload) = streamed.upload.take()
+        {
+            // The whole answer is there, and the request may still be read.
+            upload.detach();
+        }
         if let Some(lease) = self.lease.take() {
             lease.give_back();
         }
@@ -37,16 +85,24 @@ impl UpstreamBody {
 
 impl Body for UpstreamBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = match &mut self.source {
+            Source::Http1(incoming) => {
+                ready!(Pin::new(incoming).poll_frame(cx)).map(|frame| frame.map_err(BodyError::from))
+            }
+            Source::Http2(streamed) => {
+                let Streamed { incoming, data_ended, .. } = &mut **streamed;
+                ready!(poll_received(incoming, data_ended, cx)).map(|frame| frame.map_err(BodyError::from))
+            }
+        };
         if let (Some(Ok(frame)), Some(count)) = (&frame, &self.count) {
             count.inc_by(frame.data_ref().map_or(0, Bytes::len) as u64);
         }
         match &frame {
             None => self.release(),
-            Some(Ok(_)) if self.incoming.is_end_stream() => self.release(),
+            Some(Ok(_)) if self.is_end_stream() => self.release(),
             Some(Ok(_)) => {}
             Some(Err(_)) => self.lease = None,
         }
@@ -54,17 +110,23 @@ impl Body for UpstreamBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        match &self.source {
+            Source::Http1(incoming) => incoming.is_end_stream(),
+            Source::Http2(streamed) => streamed.incoming.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        match &self.source {
+            Source::Http1(incoming) => incoming.size_hint(),
+            Source::Http2(streamed) => streamed.length.map_or_else(SizeHint::default, SizeHint::with_exact),
+        }
     }
 }
 
 impl Drop for UpstreamBody {
     fn drop(&mut self) {
-        if self.incoming.is_end_stream() {
+        if self.is_end_stream() {
             self.release();
         }
     }

@@ -34,8 +34,7 @@ pub(crate) enum Fate {
 }
 
 impl Fate {
-    pub(super) fn of(error: &hyper::Error) -> Self {
-        let Some(error) = innermost(error).downcast_ref::<h2::Error>() else { return Self::Unknown };
+    pub(super) fn of(error: &h2::Error) -> Self {
         let refused = error.reason() == Some(h2::Reason::REFUSED_STREAM);
         match (error.is_remote(), error.is_go_away(), error.is_reset()) {
             // A GOAWAY reaches only the streams behind the last one that the server processed.
@@ -104,11 +103,16 @@ impl Failure {
 
     /// A failed exchange. Where the client broke its own body, upstream has no part in it.
     pub(super) fn from_hyper(error: &hyper::Error) -> Self {
-        if let Some(BodyFault(detail)) = innermost(error).downcast_ref::<BodyFault>() {
-            return Self::new(Reason::BadRequest, *detail, detail);
-        }
         if error.is_timeout() {
             return Self::new(Reason::UpstreamTimeout, Reason::UpstreamTimeout.text(), chain(error));
+        }
+        Self::from_exchange(error)
+    }
+
+    /// The same, for an error of a stream or of a body.
+    pub(super) fn from_exchange(error: &(dyn Error + 'static)) -> Self {
+        if let Some(BodyFault(detail)) = innermost(error).downcast_ref::<BodyFault>() {
+            return Self::new(Reason::BadRequest, *detail, detail);
         }
         Self::new(Reason::UpstreamProtocol, Reason::UpstreamProtocol.text(), chain(error))
     }

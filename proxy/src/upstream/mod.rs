@@ -25,18 +25,20 @@ use http::{Request, Response};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-pub(crate) use body::UpstreamBody;
+pub(crate) use body::{BodyError, UpstreamBody};
+use body::{Source, Streamed};
 use dial::Fresh;
 pub(crate) use failure::{Failure, Fate};
 pub(crate) use next::NextProxy;
 use pool::{Pool, Sender, Turn};
 pub(crate) use raw::Raw;
 pub(crate) use resolve::Resolver;
+use shared::Answer;
 pub(crate) use tls::ClientTls;
 
 use crate::guard::{CheckedAddr, Guard};
 use crate::keepalive;
-use crate::listener::http1::RequestBody;
+use crate::listener::http1::{Interim, RequestBody};
 use crate::permit::Permit;
 
 /// All connections to upstream servers of one gateway.
@@ -225,6 +227,17 @@ pub(crate) struct Unsent {
     pub(crate) request: Option<Box<Request<RequestBody>>>,
 }
 
+impl Unsent {
+    fn of(error: &h2::Error) -> Self {
+        Self { failure: Failure::from_exchange(error), fate: Fate::of(error), request: None }
+    }
+
+    /// Nothing of it was sent.
+    fn whole(error: &h2::Error, request: Request<RequestBody>) -> Self {
+        Self { request: Some(Box::new(request)), fate: Fate::Unprocessed, ..Self::of(error) }
+    }
+}
+
 impl Lease {
     /// Whether the connection has served a request before. Such a connection may be closing at the other end.
     pub(crate) const fn is_reused(&self) -> bool {
@@ -236,18 +249,31 @@ impl Lease {
         self.sender.protocol()
     }
 
-    /// Sends a request and waits for the head of its answer.
-    pub(crate) async fn send(mut self, request: Request<RequestBody>) -> Result<Response<UpstreamBody>, Unsent> {
-        let sent = match &mut self.sender {
-            Sender::Http1(sender) => sender.try_send_request(request).await,
-            Sender::Http2 { shared, .. } => shared.sender().try_send_request(request).await,
-        };
-        match sent {
-            Ok(response) => Ok(response.map(|incoming| UpstreamBody::new(incoming, self))),
-            Err(mut error) => {
-                let request = error.take_message().map(Box::new);
-                let error = error.into_error();
-                Err(Unsent { failure: Failure::from_hyper(&error), fate: Fate::of(&error), request })
+    /// Sends a request and waits for the head of its answer. Interim answers go where the request's [`Interim`]
+    /// extension leads.
+    pub(crate) async fn send(mut self, mut request: Request<RequestBody>) -> Result<Response<UpstreamBody>, Unsent> {
+        match &mut self.sender {
+            Sender::Http1(sender) => {
+                if let Some(interim) = request.extensions_mut().remove::<Interim>() {
+                    hyper::ext::on_informational(&mut request, move |ahead| {
+                        interim.push_clean(ahead.status(), ahead.headers().clone());
+                    });
+                }
+                match sender.try_send_request(request).await {
+                    Ok(response) => Ok(response.map(|incoming| UpstreamBody::new(Source::Http1(incoming), self))),
+                    Err(mut error) => {
+                        let request = error.take_message().map(Box::new);
+                        let failure = Failure::from_hyper(&error.into_error());
+                        Err(Unsent { failure, fate: Fate::Unknown, request })
+                    }
+                }
+            }
+            Sender::Http2 { shared, .. } => {
+                let interim = request.extensions_mut().remove::<Interim>();
+                let Answer { response, upload } = shared.send(request, interim.as_ref()).await?;
+                let (parts, incoming) = response.into_parts();
+                let source = Source::Http2(Box::new(Streamed::new(incoming, &parts.headers, upload)));
+                Ok(Response::from_parts(parts, UpstreamBody::new(source, self)))
             }
         }
     }

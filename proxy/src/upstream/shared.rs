@@ -6,18 +6,26 @@
 //! others of the connection.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
-use hyper::client::conn::http2::{Builder, Connection, SendRequest};
+use bytes::Bytes;
+use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
+use http::{Request, Response, StatusCode};
+use http_body::Body as _;
 use hyper_rustls::MaybeHttpsStream;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
-use super::failure::Failure;
-use crate::listener::http1::RequestBody;
+use super::Unsent;
+use super::failure::{Failure, Fate};
+use crate::listener::http1::{Interim, RequestBody};
+use crate::listener::http2::body::{self, Broken};
 
 /// The most requests that one connection carries at once.
 const MAX_STREAMS: usize = 32;
@@ -32,12 +40,12 @@ const HEAD_BYTES: u32 = 256 * 1024;
 
 /// What carries an HTTP/2 connection: TLS, or TCP alone with prior knowledge.
 pub(super) type Io = MaybeHttpsStream<TokioIo<TcpStream>>;
-type Conn = Connection<Io, RequestBody, TokioExecutor>;
+type Conn = Connection<TokioIo<Io>, Bytes>;
 
 /// A connection that requests share.
 #[derive(Clone)]
 pub(super) struct Shared {
-    sender: SendRequest<RequestBody>,
+    sender: SendRequest<Bytes>,
     conn: Arc<Mutex<Option<Conn>>>,
     load: Arc<Mutex<Load>>,
 }
@@ -56,15 +64,15 @@ pub(super) struct Place(Arc<Mutex<Load>>);
 impl Shared {
     /// Speaks HTTP/2 on a fresh connection.
     pub(super) async fn handshake(io: Io) -> Result<Self, Failure> {
-        let (sender, conn) = Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .initial_stream_window_size(STREAM_WINDOW)
+        let mut builder = Builder::new();
+        builder
+            .enable_push(false)
+            .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_send_buf_size(SEND_BUFFER)
-            .max_header_list_size(HEAD_BYTES)
-            .handshake(io)
-            .await
-            .map_err(|error| Failure::from_hyper(&error))?;
+            .max_send_buffer_size(SEND_BUFFER)
+            .max_header_list_size(HEAD_BYTES);
+        let handshake = builder.handshake(TokioIo::new(io)).await;
+        let (sender, conn) = handshake.map_err(|error| Failure::from_exchange(&error))?;
         let conn = Arc::new(Mutex::new(Some(conn)));
         tokio::spawn(Driver(Arc::clone(&conn)));
         let load = Load { streams: 0, since: Instant::now() };
@@ -84,12 +92,13 @@ impl Shared {
 
     /// How many streams the server takes at once; none once the connection is over.
     fn announced(&self) -> usize {
-        lock(&self.conn).as_ref().map_or(0, Conn::current_max_send_streams)
+        lock(&self.conn).as_ref().map_or(0, Conn::max_concurrent_send_streams)
     }
 
-    /// Whether it takes no more requests.
+    /// Whether it takes no more requests: it is over, or the server has sent GOAWAY.
     pub(super) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
+        let mut cx = Context::from_waker(Waker::noop());
+        matches!(self.sender.clone().poll_ready(&mut cx), Poll::Ready(Err(_))) || lock(&self.conn).is_none()
     }
 
     /// Whether it has carried nothing for `time`.
@@ -98,10 +107,104 @@ impl Shared {
         load.streams == 0 && load.since.elapsed() >= time
     }
 
-    /// What sends requests on it.
-    pub(super) fn sender(&self) -> SendRequest<RequestBody> {
-        self.sender.clone()
+    /// Sends a request and waits for the head of its answer. Interim answers before it go to `interim`.
+    pub(super) async fn send(
+        &self,
+        request: Request<RequestBody>,
+        interim: Option<&Interim>,
+    ) -> Result<Answer, Unsent> {
+        let mut sender = match self.sender.clone().ready().await {
+            Ok(sender) => sender,
+            Err(error) => return Err(Unsent::whole(&error, request)),
+        };
+        let (parts, body) = request.into_parts();
+        let ends = body.is_end_stream();
+        let (mut answer, stream) =
+            sender.send_request(Request::from_parts(parts, ()), ends).map_err(|error| Unsent::of(&error))?;
+        let mut upload = (!ends).then(|| Box::pin(upload(body, stream)));
+        let response = tokio::select! {
+            biased;
+            failure = finished(&mut upload) => return Err(Unsent { failure, fate: Fate::Unknown, request: None }),
+            response = head(&mut answer, interim) => response?,
+        };
+        // The answer has begun. What is left of the body goes on beside it.
+        let upload = upload.map(|upload| Upload(Some(tokio::spawn(async move { drop(upload.await) }))));
+        Ok(Answer { response, upload })
     }
+}
+
+/// An answer, and what is left of its request.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) response: Response<RecvStream>,
+    pub(super) upload: Option<Upload>,
+}
+
+/// A request body that is still under way. Given up when it is dropped.
+#[derive(Debug)]
+pub(super) struct Upload(Option<JoinHandle<()>>);
+
+impl Upload {
+    /// Lets it go on by itself, to its end or until the server resets the stream.
+    pub(super) fn detach(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// Sends the body of a request. A client that breaks it off resets the stream; a server that wants no more of it has
+/// its reasons, and its answer tells.
+async fn upload(body: RequestBody, mut stream: SendStream<Bytes>) -> Result<(), Failure> {
+    let mut body = std::pin::pin!(body);
+    match body::send(body.as_mut(), &mut stream, &mut ()).await {
+        Ok(()) => Ok(()),
+        Err(Broken::Peer(error)) => {
+            tracing::debug!(%error, "upstream takes no more of a request");
+            Ok(())
+        }
+        Err(Broken::Body(error)) => {
+            stream.send_reset(h2::Reason::CANCEL);
+            Err(Failure::from_exchange(&error))
+        }
+    }
+}
+
+/// Resolves when a body has broken off, and forgets one that got through.
+async fn finished(upload: &mut Option<Pin<Box<impl Future<Output = Result<(), Failure>>>>>) -> Failure {
+    if let Some(sending) = upload {
+        let sent = sending.await;
+        *upload = None;
+        if let Err(failure) = sent {
+            return failure;
+        }
+    }
+    std::future::pending().await
+}
+
+/// Waits for the head of an answer.
+async fn head(answer: &mut ResponseFuture, interim: Option<&Interim>) -> Result<Response<RecvStream>, Unsent> {
+    poll_fn(|cx| {
+        while let Poll::Ready(Some(Ok(ahead))) = answer.poll_informational(cx) {
+            // HTTP/2 has no 101 (RFC 9113 section 8.6).
+            if ahead.status() == StatusCode::SWITCHING_PROTOCOLS {
+                let failure = Failure::protocol("it switched protocols, which HTTP/2 does not have");
+                return Poll::Ready(Err(Unsent { failure, fate: Fate::Reset, request: None }));
+            }
+            if let Some(interim) = interim {
+                let (parts, ()) = ahead.into_parts();
+                interim.push_clean(parts.status, parts.headers);
+            }
+        }
+        Pin::new(&mut *answer).poll(cx).map_err(|error| Unsent::of(&error))
+    })
+    .await
 }
 
 impl fmt::Debug for Shared {

@@ -23,7 +23,7 @@ use super::head::Framing;
 use crate::listener::http2::Inbound;
 use crate::listener::stream::Stream;
 use crate::listener::transit::{BodyFault, Progress, Transit};
-use crate::upstream::UpstreamBody;
+use crate::upstream::{BodyError, UpstreamBody};
 
 /// How much is read from a client at once while a body is under way.
 const READ_SIZE: usize = 64 * 1024;
@@ -254,9 +254,9 @@ pub(crate) enum ResponseBody {
 
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         match this {
             Self::Empty => Poll::Ready(None),

@@ -19,10 +19,11 @@ use super::body::{ClientBody, Reader, RequestBody, ResponseBody, Rest};
 use super::head::{self, Framing, Head, HeadError, Progress, Scan};
 use super::write;
 use crate::drain::Drain;
+use crate::gate::clean_answer;
 use crate::listener::stream::Stream;
 
 /// How long upstream may take to answer an `Expect: 100-continue` before the client is told to go on.
-const EXPECT_WAIT: Duration = Duration::from_secs(1);
+pub(crate) const EXPECT_WAIT: Duration = Duration::from_secs(1);
 /// The unread rest of a refused request that is read and thrown away to keep its connection.
 const DRAIN_BELOW: u64 = 64 * 1024;
 /// How long, and how much, a closing connection still reads so that the client sees the last answer.
@@ -96,7 +97,7 @@ pub(crate) struct Interim(Arc<(Mutex<Vec<InterimHead>>, Notify)>);
 
 impl Interim {
     /// Passes an interim answer on, unless too many wait already: upstream may send them without end.
-    pub(crate) fn push(&self, status: StatusCode, headers: HeaderMap) {
+    fn push(&self, status: StatusCode, headers: HeaderMap) {
         let (queue, notify) = &*self.0;
         let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.len() < INTERIM_WAITING {
@@ -106,11 +107,23 @@ impl Interim {
         notify.notify_one();
     }
 
-    fn take(&self) -> Vec<InterimHead> {
+    /// Passes an interim answer of upstream's on, without what is of its connection only.
+    pub(crate) fn push_clean(&self, status: StatusCode, mut headers: HeaderMap) {
+        clean_answer(&mut headers);
+        headers.remove(header::CONTENT_LENGTH);
+        self.push(status, headers);
+    }
+
+    /// Takes what waits.
+    pub(crate) fn take(&self) -> Vec<InterimHead> {
         std::mem::take(&mut *self.0.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn next(&self) -> Vec<InterimHead> {
+    /// Waits for the next ones.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(crate) async fn next(&self) -> Vec<InterimHead> {
         loop {
             let waiting = self.take();
             if !waiting.is_empty() {

@@ -4,18 +4,17 @@
 //! it has no request, or because the client does not take an answer. Where an answer is still to come from upstream the
 //! client has no part in the silence.
 
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::listener::http1::ResponseBody;
-use crate::listener::transit::clean_trailers;
+use super::frames::Fault;
+
+/// Faults that wait to be taken down.
+const MAX_FAULTS: usize = 256;
 
 /// The activity of one connection.
 #[derive(Debug)]
@@ -29,6 +28,8 @@ pub(super) struct Activity {
     busy: AtomicUsize,
     /// Streams whose client has not taken what it was given.
     untaken: AtomicUsize,
+    faults: Mutex<Vec<Fault>>,
+    has_faults: Notify,
 }
 
 impl Default for Activity {
@@ -40,6 +41,8 @@ impl Default for Activity {
             arriving: AtomicU64::new(1),
             busy: AtomicUsize::new(0),
             untaken: AtomicUsize::new(0),
+            faults: Mutex::default(),
+            has_faults: Notify::new(),
         }
     }
 }
@@ -61,7 +64,40 @@ impl Activity {
     pub(super) fn begin(self: &Arc<Self>) -> Busy {
         self.busy.fetch_add(1, Ordering::Relaxed);
         self.touch();
-        Busy(Arc::clone(self))
+        Busy { activity: Arc::clone(self), untaken: AtomicBool::new(false) }
+    }
+
+    fn faults(&self) -> MutexGuard<'_, Vec<Fault>> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something was seen that has to be answered for.
+    pub(super) fn note(&self, fault: Fault) {
+        let mut faults = self.faults();
+        if faults.len() < MAX_FAULTS {
+            faults.push(fault);
+        }
+        drop(faults);
+        self.has_faults.notify_one();
+    }
+
+    /// The next fault.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn fault(&self) -> Fault {
+        loop {
+            let fault = self.faults().pop();
+            if let Some(fault) = fault {
+                return fault;
+            }
+            self.has_faults.notified().await;
+        }
+    }
+
+    /// The faults that nobody has asked for yet.
+    pub(super) fn rest(&self) -> Vec<Fault> {
+        std::mem::take(&mut *self.faults())
     }
 
     /// A header section begins to arrive.
@@ -91,75 +127,27 @@ impl Activity {
 
 /// A stream that is under way.
 #[derive(Debug)]
-pub(super) struct Busy(Arc<Activity>);
+pub(super) struct Busy {
+    activity: Arc<Activity>,
+    untaken: AtomicBool,
+}
 
-impl Clone for Busy {
-    fn clone(&self) -> Self {
-        self.0.begin()
+impl Busy {
+    /// The stream's client does not take what it is given, or does again.
+    pub(super) fn set_untaken(&self, untaken: bool) {
+        match (self.untaken.swap(untaken, Ordering::Relaxed), untaken) {
+            (false, true) => drop(self.activity.untaken.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(self.activity.untaken.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
+        self.activity.touch();
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.busy.fetch_sub(1, Ordering::Relaxed);
-        self.0.touch();
-    }
-}
-
-/// An answer on its way to the client.
-#[derive(Debug)]
-pub(super) struct Outbound {
-    body: ResponseBody,
-    busy: Busy,
-    untaken: bool,
-}
-
-impl Outbound {
-    pub(super) const fn new(body: ResponseBody, busy: Busy) -> Self {
-        Self { body, busy, untaken: false }
-    }
-
-    fn set_untaken(&mut self, untaken: bool) {
-        let streams = &self.busy.0.untaken;
-        match (self.untaken, untaken) {
-            (false, true) => drop(streams.fetch_add(1, Ordering::Relaxed)),
-            (true, false) => drop(streams.fetch_sub(1, Ordering::Relaxed)),
-            _ => {}
-        }
-        self.untaken = untaken;
-    }
-}
-
-impl Drop for Outbound {
-    fn drop(&mut self) {
         self.set_untaken(false);
-    }
-}
-
-impl Body for Outbound {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    // Asked for the next frame when the client has taken the last one, as far as its window goes.
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        self.set_untaken(false);
-        let mut frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if let Some(Ok(frame)) = &mut frame
-            && let Some(trailers) = frame.trailers_mut()
-        {
-            clean_trailers(trailers, &[]);
-        }
-        self.busy.0.touch();
-        self.set_untaken(matches!(frame, Some(Ok(_))));
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.activity.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -179,10 +167,10 @@ mod tests {
         assert!(!activity.is_idle(TIME));
         past().await;
         assert!(!activity.is_idle(TIME), "upstream is to answer");
-        let mut body = Outbound::new(ResponseBody::Empty, busy);
-        body.set_untaken(true);
+        busy.set_untaken(true);
+        past().await;
         assert!(activity.is_idle(TIME), "the client does not read");
-        drop(body);
+        drop(busy);
         assert!(!activity.is_idle(TIME), "a stream ended just now");
         past().await;
         assert!(activity.is_idle(TIME));

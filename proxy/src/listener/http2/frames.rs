@@ -1,49 +1,126 @@
-//! The frames a client sends, followed for one thing: how long a header section takes to arrive.
+//! The frames of a connection, followed for what nobody else tells.
 //!
-//! A header section is a HEADERS frame and the CONTINUATION frames behind it (RFC 9113 section 6.10). One that never
-//! ends holds the whole connection, since nothing else may come in between, and hyper waits for it for ever. The same
-//! goes for the settings that have to follow the preface.
+//! Of what the client sends: how long a header section takes to arrive, and how many frames ask for nothing. A header
+//! section is a HEADERS frame and the CONTINUATION frames behind it (RFC 9113 section 6.10). One that never ends holds
+//! the whole connection, since nothing else may come in between, and the framing waits for it for ever; the same goes
+//! for the settings that have to follow the preface. Frames without content, each of which is allowed, cost work and
+//! sometimes an answer (RFC 9113 section 10.5), so there is a budget for them that traffic earns.
+//!
+//! Of what the gateway sends: the resets by which the framing refuses a malformed request, so that they are taken down.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use exeat_policy::Reason;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::activity::Activity;
+use crate::listener::http1::HeadError;
 use crate::listener::stream::Rewound;
 
 /// The length of the connection preface, and of what stands before each frame.
 const PREFACE: usize = 24;
 const FRAME_HEAD: usize = 9;
 
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PUSH_PROMISE: u8 = 5;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// Follows frames through a byte stream in any segmentation.
+/// Frames without content that a client may send at once, how many more a second, and how many more for what flows.
+const BUDGET: u64 = 2000;
+const FRAMES_PER_SECOND: u64 = 20;
+const BYTES_PER_FRAME: u64 = 512;
+
+/// Something that frames did and that has to be answered for.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The framing has refused a stream.
+    Stream(HeadError),
+    /// The client floods the connection.
+    Flood,
+}
+
+/// A frame's head as it arrives.
+#[derive(Debug, Default)]
+struct FrameHead {
+    bytes: [u8; FRAME_HEAD],
+    filled: usize,
+}
+
+impl FrameHead {
+    /// Takes a byte; the length of the payload, if the head is whole.
+    fn push(&mut self, byte: u8) -> Option<usize> {
+        if let Some(place) = self.bytes.get_mut(self.filled) {
+            *place = byte;
+            self.filled += 1;
+        }
+        if self.filled < FRAME_HEAD {
+            return None;
+        }
+        self.filled = 0;
+        let [high, middle, low, ..] = self.bytes;
+        Some(usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low))
+    }
+
+    const fn kind(&self) -> u8 {
+        let [_, _, _, kind, ..] = self.bytes;
+        kind
+    }
+
+    const fn flags(&self) -> u8 {
+        let [_, _, _, _, flags, ..] = self.bytes;
+        flags
+    }
+
+    const fn stream(&self) -> u32 {
+        let [.., a, b, c, d] = self.bytes;
+        u32::from_be_bytes([a, b, c, d])
+    }
+}
+
+/// Follows the client's frames through a byte stream in any segmentation.
 #[derive(Debug)]
 struct Frames {
-    /// The frame head that is being read, and how much of it is there.
-    head: [u8; FRAME_HEAD],
-    filled: usize,
+    head: FrameHead,
     /// What is left of the preface or of a frame's payload.
     skip: usize,
     /// Whether a header section is open, or the settings are still to come.
     open: bool,
 }
 
+/// What a piece of the stream was.
+#[derive(Debug)]
+struct Seen {
+    /// Whether a header section is open behind it.
+    open: bool,
+    /// Whether one began in it.
+    began: bool,
+    /// How many frames in it asked for nothing.
+    idle: u64,
+}
+
 impl Default for Frames {
     fn default() -> Self {
-        Self { head: [0; FRAME_HEAD], filled: 0, skip: PREFACE, open: true }
+        Self { head: FrameHead::default(), skip: PREFACE, open: true }
     }
 }
 
 impl Frames {
-    /// Goes on with what was read; tells whether a header section is open behind it, and whether one began in it.
-    fn follow(&mut self, mut bytes: &[u8]) -> (bool, bool) {
-        let mut new = false;
+    /// Goes on with what was read.
+    fn follow(&mut self, mut bytes: &[u8]) -> Seen {
+        let (mut began, mut idle) = (false, 0);
         while !bytes.is_empty() {
             if self.skip > 0 {
                 let length = self.skip.min(bytes.len());
@@ -53,68 +130,226 @@ impl Frames {
             }
             let [byte, rest @ ..] = bytes else { break };
             bytes = rest;
-            if let Some(place) = self.head.get_mut(self.filled) {
-                *place = *byte;
-                self.filled += 1;
-            }
-            if self.filled == FRAME_HEAD {
-                let [high, middle, low, kind, flags, ..] = self.head;
-                self.filled = 0;
-                self.skip = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-                let open = matches!(kind, HEADERS | CONTINUATION) && flags & END_HEADERS == 0;
-                new |= kind == HEADERS;
-                self.open = open;
+            if let Some(length) = self.head.push(*byte) {
+                self.skip = length;
+                let (kind, flags) = (self.head.kind(), self.head.flags());
+                self.open = matches!(kind, HEADERS | CONTINUATION) && flags & END_HEADERS == 0;
+                began |= kind == HEADERS;
+                idle += u64::from(is_idle(kind, flags, length));
             }
         }
         // A section whose last frame is not whole is open as well.
-        let last = self.skip > 0 && matches!(self.head, [_, _, _, HEADERS | CONTINUATION, ..]);
-        (self.open || last, new)
+        let last = self.skip > 0 && matches!(self.head.kind(), HEADERS | CONTINUATION);
+        Seen { open: self.open || last, began, idle }
     }
 }
 
-/// A stream whose reading is followed.
+/// Whether a frame is allowed, and brings nothing that anybody waits for.
+const fn is_idle(kind: u8, flags: u8, length: usize) -> bool {
+    match kind {
+        DATA => length == 0 && flags & END_STREAM == 0,
+        SETTINGS => flags & ACK == 0,
+        // Each of these is bounded elsewhere: streams by their number, resets by those of streams, windows by their size.
+        HEADERS | CONTINUATION | RST_STREAM | PUSH_PROMISE | GOAWAY | WINDOW_UPDATE => false,
+        _ => true,
+    }
+}
+
+/// How many frames without content a client may still send.
+#[derive(Debug)]
+struct Budget {
+    left: u64,
+    /// Bytes that have not earned a whole frame.
+    bytes: u64,
+    since: Instant,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { left: BUDGET, bytes: 0, since: Instant::now() }
+    }
+}
+
+impl Budget {
+    fn earn(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.left = BUDGET.min(self.left + self.bytes / BYTES_PER_FRAME);
+        self.bytes %= BYTES_PER_FRAME;
+    }
+
+    fn spend(&mut self, frames: u64) -> bool {
+        if self.left < frames {
+            let seconds = self.since.elapsed().as_secs();
+            if seconds > 0 {
+                self.since = Instant::now();
+                self.left = BUDGET.min(self.left.saturating_add(seconds.saturating_mul(FRAMES_PER_SECOND)));
+            }
+        }
+        match self.left.checked_sub(frames) {
+            Some(left) => self.left = left,
+            None => return false,
+        }
+        true
+    }
+}
+
+/// Follows what is written, for resets that the framing makes by itself.
+#[derive(Debug, Default)]
+struct Written {
+    head: FrameHead,
+    skip: usize,
+    /// The code of the reset that is being written, and how much of it is still to come.
+    code: u32,
+    code_left: usize,
+    /// The stream whose header section was written last.
+    answered: u32,
+}
+
+impl Written {
+    fn follow(&mut self, mut bytes: &[u8], mut refused: impl FnMut(HeadError)) {
+        while !bytes.is_empty() {
+            if self.code_left == 0 && self.skip > 0 {
+                let length = self.skip.min(bytes.len());
+                bytes = bytes.get(length..).unwrap_or_default();
+                self.skip -= length;
+                continue;
+            }
+            let [byte, rest @ ..] = bytes else { break };
+            bytes = rest;
+            if self.code_left > 0 {
+                self.code = self.code << 8 | u32::from(*byte);
+                self.code_left -= 1;
+                self.skip -= 1;
+                if self.code_left == 0
+                    && let Some(error) = self.refusal()
+                {
+                    refused(error);
+                }
+            } else if let Some(length) = self.head.push(*byte) {
+                self.skip = length;
+                match self.head.kind() {
+                    HEADERS => self.answered = self.head.stream(),
+                    RST_STREAM if length == 4 => (self.code, self.code_left) = (0, 4),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// What a reset says. The gateway's own are INTERNAL_ERROR, CONNECT_ERROR, CANCEL and NO_ERROR.
+    fn refusal(&self) -> Option<HeadError> {
+        match h2::Reason::from(self.code) {
+            h2::Reason::NO_ERROR | h2::Reason::INTERNAL_ERROR | h2::Reason::CANCEL | h2::Reason::CONNECT_ERROR => None,
+            // An answer with nothing but a reset behind it is the 431 of the framing.
+            h2::Reason::REFUSED_STREAM if self.answered == self.head.stream() => {
+                Some(HeadError::new(Reason::HeadTooLarge, Reason::HeadTooLarge.text()))
+            }
+            h2::Reason::REFUSED_STREAM => Some(HeadError::new(Reason::StreamLimit, Reason::StreamLimit.text())),
+            reason => Some(HeadError::new(Reason::BadRequest, words(reason))),
+        }
+    }
+}
+
+/// What a client has done against which the framing acts with this code (RFC 9113 section 7).
+pub(super) const fn words(code: h2::Reason) -> &'static str {
+    match code {
+        h2::Reason::FLOW_CONTROL_ERROR => "it sends more than its window allows, or opens a window too far",
+        h2::Reason::STREAM_CLOSED => "it sends on a stream that has ended",
+        h2::Reason::FRAME_SIZE_ERROR => "a frame has a length that its type does not allow",
+        h2::Reason::COMPRESSION_ERROR => "a header section cannot be decompressed",
+        _ => "the connection or a request on it breaks the rules of HTTP/2",
+    }
+}
+
+/// A stream whose reading and writing is followed.
 #[derive(Debug)]
 pub(super) struct Metered {
-    inner: Rewound,
+    inner: Option<Rewound>,
+    back: Option<oneshot::Sender<Rewound>>,
     frames: Frames,
+    written: Written,
+    budget: Budget,
     activity: Arc<Activity>,
     open: bool,
+    flooded: bool,
 }
 
 impl Metered {
-    /// Tells `activity` of the header sections in what is read from `inner`.
-    pub(super) fn new(inner: Rewound, activity: Arc<Activity>) -> Self {
-        Self { inner, frames: Frames::default(), activity, open: true }
+    /// Tells `activity` of what goes through `inner`, which goes `back` in the end.
+    pub(super) fn new(inner: Rewound, activity: Arc<Activity>, back: oneshot::Sender<Rewound>) -> Self {
+        Self {
+            inner: Some(inner),
+            back: Some(back),
+            frames: Frames::default(),
+            written: Written::default(),
+            budget: Budget::default(),
+            activity,
+            open: true,
+            flooded: false,
+        }
+    }
+
+    fn inner(&mut self) -> io::Result<Pin<&mut Rewound>> {
+        // It is there until the end.
+        self.inner.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    fn wrote(&mut self, bytes: &[u8]) {
+        self.budget.earn(bytes.len() as u64);
+        let activity = &self.activity;
+        self.written.follow(bytes, |error| activity.note(Fault::Stream(error)));
+    }
+}
+
+impl Drop for Metered {
+    fn drop(&mut self) {
+        if let (Some(inner), Some(back)) = (self.inner.take(), self.back.take()) {
+            // Nobody waits for it where the connection is given up.
+            drop(back.send(inner));
+        }
     }
 }
 
 impl AsyncRead for Metered {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.flooded {
+            // Nothing more is taken; the connection is about to be closed.
+            return Poll::Pending;
+        }
         let before = buf.filled().len();
-        ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
-        let (open, new) = this.frames.follow(buf.filled().get(before..).unwrap_or_default());
+        ready!(this.inner()?.poll_read(cx, buf))?;
+        let read = buf.filled().get(before..).unwrap_or_default();
+        let Seen { open, began, idle } = this.frames.follow(read);
         match (this.open, open) {
-            (true, true) if !new => {}
+            (true, true) if !began => {}
             (_, true) => this.activity.section_begins(),
             (_, false) => this.activity.section_ends(),
         }
         this.open = open;
+        this.budget.earn(read.len() as u64);
+        if !this.budget.spend(idle) {
+            this.flooded = true;
+            this.activity.note(Fault::Flood);
+        }
         Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for Metered {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().inner).poll_write(cx, buf)
+        let this = self.get_mut();
+        let written = ready!(this.inner()?.poll_write(cx, buf))?;
+        this.wrote(buf.get(..written).unwrap_or_default());
+        Poll::Ready(Ok(written))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
+        self.get_mut().inner()?.poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
+        self.get_mut().inner()?.poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
@@ -122,17 +357,30 @@ impl AsyncWrite for Metered {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().inner).poll_write_vectored(cx, bufs)
+        let this = self.get_mut();
+        let written = ready!(this.inner()?.poll_write_vectored(cx, bufs))?;
+        let mut left = written;
+        for buf in bufs {
+            let length = left.min(buf.len());
+            this.wrote(buf.get(..length).unwrap_or_default());
+            left -= length;
+        }
+        Poll::Ready(Ok(written))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
+        self.inner.as_ref().is_some_and(AsyncWrite::is_write_vectored)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    const PRIORITY: u8 = 2;
+    const PING: u8 = 6;
 
     fn frame(kind: u8, flags: u8, length: u8) -> Vec<u8> {
         let mut frame = vec![0, 0, length, kind, flags, 0, 0, 0, 1];
@@ -142,8 +390,6 @@ mod tests {
 
     #[test]
     fn open_sections_are_found_in_any_segmentation() {
-        const SETTINGS: u8 = 4;
-        const DATA: u8 = 0;
         let steps = [
             (vec![b'x'; PREFACE], true),
             (frame(SETTINGS, 0, 6), false),
@@ -158,21 +404,70 @@ mod tests {
             for (bytes, expected) in &steps {
                 let mut open = false;
                 for piece in bytes.chunks(size) {
-                    (open, _) = frames.follow(piece);
+                    open = frames.follow(piece).open;
                 }
                 assert_eq!(open, *expected, "{size}: {bytes:?}");
             }
         }
         let mut frames = Frames::default();
         frames.follow(&[vec![0; PREFACE], frame(SETTINGS, 0, 0)].concat());
-        assert_eq!(frames.follow(&frame(HEADERS, END_HEADERS, 5)[..12]), (true, true), "its payload is not whole");
+        let seen = frames.follow(&frame(HEADERS, END_HEADERS, 5)[..12]);
+        assert_eq!((seen.open, seen.began), (true, true), "its payload is not whole");
     }
 
     #[test]
     fn a_section_that_follows_another_in_one_piece_is_new() {
         let mut frames = Frames::default();
         frames.follow(&[vec![0; PREFACE], frame(4, 0, 0), frame(HEADERS, 0, 1)].concat());
-        assert_eq!(frames.follow(&[frame(CONTINUATION, END_HEADERS, 1), frame(HEADERS, 0, 1)].concat()), (true, true));
-        assert_eq!(frames.follow(&frame(CONTINUATION, 0, 1)), (true, false));
+        let seen = frames.follow(&[frame(CONTINUATION, END_HEADERS, 1), frame(HEADERS, 0, 1)].concat());
+        assert_eq!((seen.open, seen.began), (true, true));
+        let seen = frames.follow(&frame(CONTINUATION, 0, 1));
+        assert_eq!((seen.open, seen.began), (true, false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_that_ask_for_nothing_have_a_budget() {
+        let mut budget = Budget::default();
+        assert!(budget.spend(BUDGET) && !budget.spend(1));
+        budget.earn(2 * BYTES_PER_FRAME);
+        assert!(budget.spend(2) && !budget.spend(1));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(budget.spend(FRAMES_PER_SECOND) && !budget.spend(1));
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        assert!(budget.spend(BUDGET) && !budget.spend(1), "it does not grow beyond what it was");
+    }
+
+    #[test]
+    fn idle_frames_are_those_without_content() {
+        let mut frames = Frames::default();
+        frames.follow(&[0; PREFACE]);
+        for (bytes, idle) in [
+            (frame(SETTINGS, 0, 6), 1),
+            (frame(SETTINGS, ACK, 0), 0),
+            (frame(PING, 0, 8), 1),
+            (frame(PRIORITY, 0, 5), 1),
+            (frame(DATA, 0, 0), 1),
+            (frame(DATA, END_STREAM, 0), 0),
+            (frame(DATA, 0, 1), 0),
+            (frame(HEADERS, END_HEADERS, 1), 0),
+            (frame(8, 0, 4), 0),
+            (frame(0xfe, 0, 100), 1),
+        ] {
+            assert_eq!(frames.follow(&bytes).idle, idle, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_framing_refuses_is_seen_in_any_segmentation() {
+        let reset = |stream: u8, code: u8| vec![0, 0, 4, RST_STREAM, 0, 0, 0, 0, stream, 0, 0, 0, code];
+        let headers = vec![0, 0, 1, HEADERS, 5, 0, 0, 0, 7, 0x88];
+        let written = [reset(1, 1), reset(3, 8), reset(5, 7), headers, reset(7, 7), reset(9, 2), reset(11, 9)].concat();
+        for size in [1, 3, 13, 1000] {
+            let (mut frames, mut seen) = (Written::default(), Vec::new());
+            for piece in written.chunks(size) {
+                frames.follow(piece, |error| seen.push(error.reason));
+            }
+            assert_eq!(seen, [Reason::BadRequest, Reason::StreamLimit, Reason::HeadTooLarge, Reason::BadRequest]);
+        }
     }
 }

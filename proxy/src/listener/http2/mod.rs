@@ -1,37 +1,40 @@
 //! HTTP/2 towards clients.
 //!
-//! The framing is hyper's; what a stream asks for becomes the same [`Exchange`] that HTTP/1.1 makes of a request, and
-//! goes through the same [`Service`]. Streams are served beside each other and end by themselves: a client's reset
-//! drops what its stream was waiting for, an answer that breaks off resets the stream, and neither is ever passed on as
-//! a clean end. Interim answers end here, since hyper sends none.
+//! The framing is that of the h2 crate; what a stream asks for becomes the same [`Exchange`] that HTTP/1.1 makes of a
+//! request, and goes through the same [`Service`]. Streams are served beside each other and end by themselves: a
+//! client's reset drops what its stream was waiting for, an answer that breaks off resets the stream, and neither is
+//! ever passed on as a clean end.
 //!
-//! What a client can make the gateway hold is bounded: streams at once, bytes that nobody reads, header sections,
-//! resets before a stream was looked at and resets that its own mistakes cause. [`frames`] bounds how long a header
-//! section may take to arrive, [`activity`] how long a connection may do nothing.
+//! What a client can make the gateway hold or do is bounded: streams at once, bytes that nobody reads, header sections,
+//! resets before a stream was looked at, resets that its own mistakes cause, and frames that ask for nothing.
+//! [`frames`] follows what goes over the wire for that, [`activity`] how long a connection may do nothing. What is
+//! refused on the level of frames, by RST_STREAM or GOAWAY, is taken down like every other refusal.
+//!
+//! [`Exchange`]: super::http1::Exchange
 
 mod activity;
+pub(crate) mod body;
 mod frames;
 mod inbound;
 mod request;
+mod stream;
+mod tunnel;
 
-use std::convert::Infallible;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use exeat_policy::Reason;
-use http::{Method, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::time::{sleep, timeout};
+use h2::server::{Builder, Connection};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use self::activity::{Activity, Busy, Outbound};
-use self::frames::Metered;
-pub(crate) use self::inbound::Inbound;
-use super::http1::{Bounds, HeadError, Reply, ResponseBody, Service, Switched};
+use self::activity::Activity;
+use self::frames::{Fault, Metered};
+pub(crate) use self::inbound::{Inbound, poll_received};
+pub(crate) use self::tunnel::Tunnel;
+use super::http1::{Bounds, HeadError, Service, Switched};
 use super::stream::{Rewound, Stream};
 use crate::drain::Drain;
 
@@ -46,9 +49,15 @@ const SEND_BUFFER: usize = 64 * 1024;
 const MAX_EARLY_RESETS: usize = 20;
 /// Streams that the gateway resets for a client's mistakes, for the life of a connection.
 const MAX_ERROR_RESETS: usize = 100;
+/// How many times the limit a header section may have to be refused with a reason. A longer one is refused by the
+/// framing with a bare 431.
+const HEAD_ROOM: usize = 2;
 /// How often a connection is looked at that may have done nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 const LOOK_LEAST: Duration = Duration::from_millis(20);
+/// How much and how long a client that was cut off is still listened to, so that it hears why.
+const LINGER_BYTES: usize = 1024 * 1024;
+const LINGER_TIME: Duration = Duration::from_secs(1);
 
 /// Serves a connection until it closes. `buffered` was read from it already. A stream that turns into something else
 /// goes to `switched`, on a task of its own.
@@ -66,102 +75,135 @@ pub(crate) async fn serve<S, F, U>(
     U: Future<Output = ()> + Send + 'static,
 {
     let activity = Arc::new(Activity::default());
-    let io = TokioIo::new(Metered::new(Rewound::new(buffered, stream), Arc::clone(&activity)));
-    let answering = {
-        let activity = Arc::clone(&activity);
-        service_fn(move |request| {
-            let (service, busy, switched) = (Arc::clone(&service), activity.begin(), switched.clone());
-            async move { Ok::<_, Infallible>(answer(&*service, request, bounds, busy, switched).await) }
-        })
+    let (give_back, back) = oneshot::channel();
+    let io = Metered::new(Rewound::new(buffered, stream), Arc::clone(&activity), give_back);
+    let cut = drive(io, &activity, &service, bounds, drain, switched).await;
+    for fault in activity.rest() {
+        if let Fault::Stream(error) = fault {
+            refuse(&*service, &error);
+        }
+    }
+    if let (Some(refusal), Ok(mut stream)) = (cut, back.await) {
+        refuse(&*service, &refusal);
+        linger(&mut stream).await;
+    }
+}
+
+/// Serves a connection; tells why it was cut off, if it was.
+async fn drive<S, F, U>(
+    io: Metered,
+    activity: &Arc<Activity>,
+    service: &Arc<S>,
+    bounds: Bounds,
+    drain: &mut Drain,
+    switched: F,
+) -> Option<HeadError>
+where
+    S: Service + Send + 'static,
+    S::Switch: 'static,
+    F: Fn(Switched<S::Switch>) -> U + Clone + Send + Sync + 'static,
+    U: Future<Output = ()> + Send + 'static,
+{
+    let mut connection = match timeout(bounds.head_time, builder(bounds).handshake::<_, Bytes>(io)).await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => return fault_of(&error),
+        Err(_) => return Some(slow()),
     };
-    let mut connection = pin!(builder(bounds).serve_connection(io, answering));
     let look_every = bounds.head_time.min(bounds.idle).clamp(LOOK_LEAST, LOOK_EVERY);
     let mut draining = false;
     loop {
         tokio::select! {
-            ended = connection.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "an HTTP/2 connection failed");
+            accepted = connection.accept() => match accepted {
+                None => return None,
+                Some(Err(error)) => return fault_of(&error),
+                Some(Ok((request, respond))) => {
+                    let (service, busy, switched) = (Arc::clone(service), activity.begin(), switched.clone());
+                    tokio::spawn(async move {
+                        stream::answer(&*service, request, respond, bounds, busy, switched).await;
+                    });
                 }
-                return;
-            }
+            },
+            fault = activity.fault() => match fault {
+                Fault::Stream(error) => refuse(&**service, &error),
+                Fault::Flood => {
+                    end(connection, Some(h2::Reason::ENHANCE_YOUR_CALM)).await;
+                    return Some(HeadError::new(Reason::Flood, "too many frames that ask for nothing"));
+                }
+            },
             () = drain.begun(), if !draining => {
                 draining = true;
-                connection.as_mut().graceful_shutdown();
+                connection.graceful_shutdown();
             }
             () = sleep(look_every) => {
                 if activity.is_slow(bounds.head_time) {
-                    return;
+                    end(connection, Some(h2::Reason::ENHANCE_YOUR_CALM)).await;
+                    return Some(slow());
                 }
                 if activity.is_idle(bounds.idle) {
-                    connection.as_mut().graceful_shutdown();
-                    let _ = timeout(bounds.head_time, connection).await;
-                    return;
+                    end(connection, None).await;
+                    return None;
                 }
             }
         }
     }
 }
 
-fn builder(bounds: Bounds) -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+fn builder(bounds: Bounds) -> Builder {
+    let mut builder = Builder::new();
     builder
-        .timer(TokioTimer::new())
-        .auto_date_header(false)
         .max_concurrent_streams(MAX_STREAMS)
-        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(SEND_BUFFER)
-        .max_header_list_size(u32::try_from(bounds.head_bytes).unwrap_or(u32::MAX))
+        .max_send_buffer_size(SEND_BUFFER)
+        .max_header_list_size(u32::try_from(bounds.head_bytes.saturating_mul(HEAD_ROOM)).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(MAX_EARLY_RESETS)
-        .max_local_error_reset_streams(MAX_ERROR_RESETS)
-        // Together as long as a silent client of HTTP/1.1 may stay: some clients read nothing between two requests.
-        .keep_alive_interval(bounds.idle / 2)
-        .keep_alive_timeout(bounds.idle / 2);
+        .max_local_error_reset_streams(Some(MAX_ERROR_RESETS));
     builder
 }
 
-/// Answers one request.
-async fn answer<S, F, U>(
-    service: &S,
-    mut request: Request<Incoming>,
-    bounds: Bounds,
-    busy: Busy,
-    switched: F,
-) -> Response<Outbound>
-where
-    S: Service,
-    S::Switch: 'static,
-    F: FnOnce(Switched<S::Switch>) -> U + Send + 'static,
-    U: Future<Output = ()> + Send,
-{
-    let upgrade = (request.method() == Method::CONNECT).then(|| hyper::upgrade::on(&mut request));
-    let reply = match request::read(request, bounds.idle) {
-        Ok(exchange) => service.call(exchange).await,
-        Err(error) => Reply::Response(service.refuse(&error)),
-    };
-    match (reply, upgrade) {
-        (Reply::Response(mut response), _) => {
-            if response.status() == StatusCode::NO_CONTENT {
-                response.headers_mut().remove(header::CONTENT_LENGTH);
-            }
-            response.map(|body| Outbound::new(body, busy))
-        }
-        (Reply::Switch(response, switch), Some(upgrade)) => {
-            let opened = busy.clone();
-            tokio::spawn(async move {
-                // An error is a client that has left between its question and the answer.
-                if let Ok(upgraded) = upgrade.await {
-                    let stream = Stream::Http2(Box::new(TokioIo::new(upgraded)));
-                    switched(Switched { stream, buffered: BytesMut::new(), switch }).await;
-                }
-                drop(opened);
-            });
-            response.map(|()| Outbound::new(ResponseBody::Empty, busy))
-        }
-        (Reply::Switch(..), None) => {
-            let error = HeadError::new(Reason::Internal, "only a CONNECT can turn into something else");
-            service.refuse(&error).map(|body| Outbound::new(body, busy))
+/// Closes a connection: at once and for a reason, or when its streams have ended. The client has a second for it.
+async fn end(mut connection: Connection<Metered, Bytes>, reason: Option<h2::Reason>) {
+    match reason {
+        Some(reason) => connection.abrupt_shutdown(reason),
+        None => connection.graceful_shutdown(),
+    }
+    // Streams that come in between are dropped with it.
+    let closed = std::future::poll_fn(|cx| connection.poll_closed(cx));
+    let _ = timeout(LINGER_TIME, closed).await;
+}
+
+/// What the client did wrong, where the connection failed for that.
+fn fault_of(error: &h2::Error) -> Option<HeadError> {
+    tracing::debug!(%error, "an HTTP/2 connection failed");
+    let reason = error.reason().filter(|_| error.is_library() && error.is_go_away())?;
+    Some(match reason {
+        h2::Reason::NO_ERROR => return None,
+        h2::Reason::ENHANCE_YOUR_CALM => HeadError::new(Reason::Flood, "too many streams were reset or malformed"),
+        reason => HeadError::new(Reason::BadRequest, frames::words(reason)),
+    })
+}
+
+fn slow() -> HeadError {
+    HeadError::new(Reason::HeadTimeout, "the header section did not arrive in time")
+}
+
+/// Takes a refusal down that frames have told the client already.
+fn refuse<S: Service>(service: &S, error: &HeadError) {
+    drop(service.refuse(error));
+}
+
+/// Takes what a client still sends, for a while: to close with something unread would take back what it was told.
+async fn linger(stream: &mut Rewound) {
+    let deadline = Instant::now() + LINGER_TIME;
+    if !matches!(timeout_at(deadline, stream.shutdown()).await, Ok(Ok(()))) {
+        return;
+    }
+    let mut left = LINGER_BYTES;
+    let mut scrap = vec![0; 16 * 1024];
+    while left > 0 {
+        match timeout_at(deadline, stream.read(&mut scrap)).await {
+            Ok(Ok(length)) if length > 0 => left = left.saturating_sub(length),
+            _ => return,
         }
     }
 }

@@ -1,50 +1,74 @@
 //! Reading a request: from the pseudo-header fields of HTTP/2 to the head that an HTTP/1.1 client would have sent.
 //!
-//! hyper has refused what RFC 9113 section 8 calls malformed: fields of a connection, upper case, a missing or doubled
-//! pseudo-header field, a body that differs from its Content-Length, `:protocol` (extended CONNECT is not offered).
-
-use std::time::Duration;
+//! The h2 crate has refused what RFC 9113 section 8 calls malformed: fields of a connection, upper case, a missing or
+//! doubled pseudo-header field, a body that differs from its Content-Length, `:protocol` (extended CONNECT is not
+//! offered).
 
 use bytes::BytesMut;
 use exeat_policy::Reason;
 use exeat_policy::target::Target;
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
-use http_body::Body as _;
-use hyper::body::Incoming;
+use h2::RecvStream;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Uri, header};
 
-use super::Inbound;
 use crate::listener::http1::head::{Framing, MAX_FIELDS, bad, check_host};
-use crate::listener::http1::{Exchange, Head, HeadError, RequestBody};
+use crate::listener::http1::{Head, HeadError};
 
-/// Reads a request, whose client may send nothing of its body for `patience`.
+/// What a field costs beside its name and value (RFC 9113 section 10.5.1).
+const FIELD_OVERHEAD: usize = 32;
+
+/// Reads the head of a request.
 ///
 /// # Errors
-/// A Host that is none, is repeated or names something else than `:authority`, a repeated Content-Length, or too many
-/// fields.
-pub(super) fn read(request: Request<Incoming>, patience: Duration) -> Result<Exchange, HeadError> {
-    let (parts, body) = request.into_parts();
-    let mut headers = parts.headers;
+/// A header section of more than `limit` bytes or of too many fields, a Host that is none, is repeated or names
+/// something else than `:authority`, a Content-Length that is repeated or none, a CONNECT with a body.
+pub(super) fn read(parts: Parts, incoming: &RecvStream, limit: usize) -> Result<Head, HeadError> {
+    let Parts { method, uri, version, mut headers, .. } = parts;
+    if size(&uri, &headers) > limit {
+        return Err(HeadError::new(Reason::HeadTooLarge, Reason::HeadTooLarge.text()));
+    }
     join_cookies(&mut headers)?;
     if headers.len() > MAX_FIELDS {
         return Err(HeadError::new(Reason::HeadTooLarge, "the request has more fields than 128"));
     }
-    if headers.get_all(header::CONTENT_LENGTH).iter().nth(1).is_some() {
-        return Err(bad("Content-Length is repeated"));
-    }
-    check_host(parts.version, &headers)?;
-    check_authority(&parts.uri, &headers)?;
-    let framing = match body.size_hint().exact() {
-        _ if body.is_end_stream() => Framing::None,
+    check_host(version, &headers)?;
+    check_authority(&uri, &headers)?;
+    let length = content_length(&headers)?;
+    let framing = match length {
+        Some(0) if method == Method::CONNECT => Framing::None,
+        Some(_) if method == Method::CONNECT => return Err(bad("a CONNECT has no body")),
+        _ if incoming.is_end_stream() || method == Method::CONNECT => Framing::None,
         Some(length) => Framing::Length(length),
         None => Framing::Chunked,
     };
-    let body = match framing {
-        Framing::None => RequestBody::Empty,
-        _ => RequestBody::Http2(Box::new(Inbound::new(body, patience))),
-    };
-    let target = target(&parts.method, &parts.uri);
-    let head = Head { method: parts.method, target, version: parts.version, headers, framing, keep_alive: true };
-    Ok(Exchange { head, body, interim: None })
+    let target = target(&method, &uri);
+    Ok(Head { method, target, version, headers, framing, keep_alive: true })
+}
+
+/// The size of a header section as RFC 9113 section 10.5.1 counts it, but for three pseudo-header fields.
+fn size(uri: &Uri, headers: &HeaderMap) -> usize {
+    let fields = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD);
+    let authority = uri.authority().map_or(0, |authority| authority.as_str().len());
+    let path = uri.path_and_query().map_or(0, |path| path.as_str().len());
+    fields.sum::<usize>() + authority + path
+}
+
+/// Whether a client waits with its body for a 100 (RFC 9110 section 10.1.1).
+pub(super) fn expects_continue(headers: &HeaderMap) -> bool {
+    headers.get(header::EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
+fn content_length(headers: &HeaderMap) -> Result<Option<u64>, HeadError> {
+    let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => {
+            let digits = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            let length = digits.and_then(|text| text.parse().ok());
+            length.map(Some).ok_or_else(|| bad("Content-Length is no number"))
+        }
+        (Some(_), Some(_)) => Err(bad("Content-Length is repeated")),
+    }
 }
 
 /// The request target of HTTP/1.1: the authority of a CONNECT, the URL of anything else, or its path where the client
