@@ -48,6 +48,8 @@ const BYTES_PER_FRAME: u64 = 512;
 pub(super) enum Fault {
     /// The framing has refused a stream.
     Stream(HeadError),
+    /// The client's first frame is not the SETTINGS that its preface ends with.
+    Preface,
     /// The client floods the connection.
     Flood,
 }
@@ -98,6 +100,8 @@ struct Frames {
     skip: usize,
     /// Whether a header section is open, or the settings are still to come.
     open: bool,
+    /// Whether the first frame was seen.
+    begun: bool,
 }
 
 /// What a piece of the stream was.
@@ -109,18 +113,20 @@ struct Seen {
     began: bool,
     /// How many frames in it asked for nothing.
     idle: u64,
+    /// Whether it held a first frame other than SETTINGS (RFC 9113 section 3.4).
+    unsettled: bool,
 }
 
 impl Default for Frames {
     fn default() -> Self {
-        Self { head: FrameHead::default(), skip: PREFACE, open: true }
+        Self { head: FrameHead::default(), skip: PREFACE, open: true, begun: false }
     }
 }
 
 impl Frames {
     /// Goes on with what was read.
     fn follow(&mut self, mut bytes: &[u8]) -> Seen {
-        let (mut began, mut idle) = (false, 0);
+        let (mut began, mut idle, mut unsettled) = (false, 0, false);
         while !bytes.is_empty() {
             if self.skip > 0 {
                 let length = self.skip.min(bytes.len());
@@ -136,11 +142,12 @@ impl Frames {
                 self.open = matches!(kind, HEADERS | CONTINUATION) && flags & END_HEADERS == 0;
                 began |= kind == HEADERS;
                 idle += u64::from(is_idle(kind, flags, length));
+                unsettled |= !std::mem::replace(&mut self.begun, true) && (kind != SETTINGS || flags & ACK != 0);
             }
         }
         // A section whose last frame is not whole is open as well.
         let last = self.skip > 0 && matches!(self.head.kind(), HEADERS | CONTINUATION);
-        Seen { open: self.open || last, began, idle }
+        Seen { open: self.open || last, began, idle, unsettled }
     }
 }
 
@@ -271,7 +278,7 @@ pub(super) struct Metered {
     budget: Budget,
     activity: Arc<Activity>,
     open: bool,
-    flooded: bool,
+    ended: bool,
 }
 
 impl Metered {
@@ -285,7 +292,7 @@ impl Metered {
             budget: Budget::default(),
             activity,
             open: true,
-            flooded: false,
+            ended: false,
         }
     }
 
@@ -313,14 +320,20 @@ impl Drop for Metered {
 impl AsyncRead for Metered {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.flooded {
+        if this.ended {
             // Nothing more is taken; the connection is about to be closed.
             return Poll::Pending;
         }
         let before = buf.filled().len();
         ready!(this.inner()?.poll_read(cx, buf))?;
         let read = buf.filled().get(before..).unwrap_or_default();
-        let Seen { open, began, idle } = this.frames.follow(read);
+        let Seen { open, began, idle, unsettled } = this.frames.follow(read);
+        if unsettled {
+            buf.set_filled(before);
+            this.ended = true;
+            this.activity.note(Fault::Preface);
+            return Poll::Pending;
+        }
         match (this.open, open) {
             (true, true) if !began => {}
             (_, true) => this.activity.section_begins(),
@@ -329,7 +342,7 @@ impl AsyncRead for Metered {
         this.open = open;
         this.budget.earn(read.len() as u64);
         if !this.budget.spend(idle) {
-            this.flooded = true;
+            this.ended = true;
             this.activity.note(Fault::Flood);
         }
         Poll::Ready(Ok(()))
@@ -423,6 +436,18 @@ mod tests {
         assert_eq!((seen.open, seen.began), (true, true));
         let seen = frames.follow(&frame(CONTINUATION, 0, 1));
         assert_eq!((seen.open, seen.began), (true, false));
+    }
+
+    #[test]
+    fn the_first_frame_has_to_be_settings() {
+        for (first, unsettled) in
+            [(frame(SETTINGS, 0, 0), false), (frame(SETTINGS, ACK, 0), true), (frame(PING, 0, 8), true)]
+        {
+            let mut frames = Frames::default();
+            assert!(!frames.follow(&[0; PREFACE]).unsettled);
+            assert_eq!(frames.follow(&first).unsettled, unsettled, "{first:?}");
+            assert!(!frames.follow(&frame(PING, 0, 8)).unsettled);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -125,6 +125,10 @@ where
             },
             fault = activity.fault() => match fault {
                 Fault::Stream(error) => refuse(&**service, &error),
+                Fault::Preface => {
+                    end(connection, Some(h2::Reason::PROTOCOL_ERROR)).await;
+                    return Some(HeadError::new(Reason::BadRequest, "no SETTINGS follow the preface of HTTP/2"));
+                }
                 Fault::Flood => {
                     end(connection, Some(h2::Reason::ENHANCE_YOUR_CALM)).await;
                     return Some(HeadError::new(Reason::Flood, "too many frames that ask for nothing"));

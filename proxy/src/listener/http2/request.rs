@@ -20,7 +20,7 @@ const FIELD_OVERHEAD: usize = 32;
 /// Reads the head of a request.
 ///
 /// # Errors
-/// A header section of more than `limit` bytes or of too many fields, a Host that is none, is repeated or names
+/// A header section of more than `limit` bytes or of too many fields, white space around a value, a Host that is none, is repeated or names
 /// something else than `:authority`, a Content-Length that is repeated or none, a CONNECT with a body.
 pub(super) fn read(parts: Parts, incoming: &RecvStream, limit: usize) -> Result<Head, HeadError> {
     let Parts { method, uri, version, mut headers, .. } = parts;
@@ -30,6 +30,9 @@ pub(super) fn read(parts: Parts, incoming: &RecvStream, limit: usize) -> Result<
     join_cookies(&mut headers)?;
     if headers.len() > MAX_FIELDS {
         return Err(HeadError::new(Reason::HeadTooLarge, "the request has more fields than 128"));
+    }
+    if headers.values().any(|value| is_padded(value.as_bytes())) {
+        return Err(bad("a field value begins or ends with white space"));
     }
     check_host(version, &headers)?;
     check_authority(&uri, &headers)?;
@@ -43,6 +46,12 @@ pub(super) fn read(parts: Parts, incoming: &RecvStream, limit: usize) -> Result<
     };
     let target = target(&method, &uri);
     Ok(Head { method, target, version, headers, framing, keep_alive: true })
+}
+
+/// Whether white space stands around a field value, which HTTP/2 does not allow (RFC 9113 section 8.2.1).
+fn is_padded(value: &[u8]) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    is_space(value.first()) || is_space(value.last())
 }
 
 /// The size of a header section as RFC 9113 section 10.5.1 counts it, but for three pseudo-header fields.
