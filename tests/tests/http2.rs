@@ -670,6 +670,7 @@ async fn a_flood_of_resets_ends_its_connection_and_nothing_else() {
     // It may be cut off before it has said everything.
     let _ = attacker.try_send(&bytes).await;
     attacker.to_end().await;
+    gateway.await_metric("exeat_requests_total", &[("entry", "forward"), ("reason", "flood")], 1.0).await;
     other.get(&origin.url(HOST, "/v1/x")).await.assert_ok("GET /v1/x");
     drop((attacker, other));
     gateway.await_metric("exeat_connections_active", &[], 0.0).await;
@@ -678,7 +679,7 @@ async fn a_flood_of_resets_ends_its_connection_and_nothing_else() {
 #[tokio::test]
 async fn more_streams_than_there_may_be_are_refused() {
     let origin = Origin::http(Site::default().at("/v1/hang", Reply::hang())).await;
-    let gateway = setup(&origin).start().await;
+    let gateway = setup(&origin).set("limits", "streams", "10").start().await;
     let block = {
         let authority = origin.authority(HOST);
         let mut block = vec![0x82, 0x86, 0x04, 8];
@@ -689,17 +690,18 @@ async fn more_streams_than_there_may_be_are_refused() {
     };
     let mut conn = gateway.open().await;
     conn.send([&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat()).await;
-    for number in 0..101_u32 {
+    for number in 0..11_u32 {
         conn.send(frame(1, 5, 2 * number + 1, &block)).await;
     }
     // RST_STREAM on the last stream, REFUSED_STREAM.
-    let expected = frame(3, 0, 201, &7_u32.to_be_bytes());
+    let expected = frame(3, 0, 21, &7_u32.to_be_bytes());
     let mut seen = Vec::new();
     while !seen.windows(expected.len()).any(|window| window == expected) {
         seen.extend(conn.exact(1).await);
     }
-    origin.await_heads(100).await;
-    assert_eq!(origin.requests().len(), 100);
+    origin.await_heads(10).await;
+    assert_eq!(origin.requests().len(), 10);
+    gateway.await_metric("exeat_requests_total", &[("entry", "forward"), ("reason", "stream_limit")], 1.0).await;
 }
 
 #[tokio::test]
@@ -716,6 +718,7 @@ async fn a_header_section_that_never_ends_is_cut_off() {
         conn.send(opening).await;
         conn.to_end().await;
     }
+    gateway.await_metric("exeat_requests_total", &[("entry", "forward"), ("reason", "head_timeout")], 3.0).await;
     // One that has said who it is may wait with its request.
     let mut waiting = gateway.open().await;
     waiting.send([preface, &settings].concat()).await;
@@ -750,7 +753,12 @@ async fn too_large_a_header_section_is_refused() {
     let gateway = setup(&origin).set("limits", "header_bytes", "4096").start().await;
     let mut conn = gateway.h2().await;
     let request = Request::get(origin.url(HOST, "/v1/x")).header("x-large", "x".repeat(5000)).body(()).unwrap();
+    conn.send(request).await.assert_refused(431, "head_too_large");
+    // Far above the limit the framing refuses by itself; that is taken down as well.
+    let request = Request::get(origin.url(HOST, "/v1/x")).header("x-large", "x".repeat(12_000)).body(()).unwrap();
     assert_eq!(conn.send(request).await.status, 431);
+    let labels = [("entry", "forward"), ("reason", "head_too_large")];
+    gateway.await_metric("exeat_requests_total", &labels, 2.0).await;
     let mut request = Request::get(origin.url(HOST, "/v1/x"));
     for number in 0..129 {
         request = request.header("x", number);

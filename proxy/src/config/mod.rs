@@ -262,7 +262,9 @@ pub struct Limits {
     pub connect_time: Duration,
     /// Client connections at once.
     pub connections: usize,
-    /// Tunnels at once, among the connections.
+    /// Streams at once on one connection of HTTP/2.
+    pub streams: u32,
+    /// Tunnels at once.
     pub tunnels: usize,
     /// How long a blind tunnel or a WebSocket may last; none for as long as it likes.
     pub tunnel_lifetime: Option<Duration>,
@@ -279,6 +281,7 @@ impl Default for Limits {
             tcp_keepalive: Some(Duration::from_secs(60)),
             connect_time: Duration::from_secs(10),
             connections: 16_384,
+            streams: 100,
             tunnels: 8_192,
             tunnel_lifetime: None,
             drain_time: Duration::from_secs(30),

@@ -20,7 +20,7 @@ use super::refusal::{Refusal, Subject};
 use super::{Caller, Gate, Switch, UpgradedTunnel};
 use crate::audit::Entry;
 use crate::listener::http1::head::Framing;
-use crate::listener::http1::{Exchange, Head, Reply, RequestBody, ResponseBody};
+use crate::listener::http1::{Exchange, Head, Interim, Reply, RequestBody, ResponseBody};
 use crate::listener::transit::Progress;
 use crate::metrics::TunnelResult;
 use crate::permit::{self, Permit};
@@ -88,10 +88,7 @@ impl Gate {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.headers_mut() = headers;
-        if let Some(interim) = interim {
-            request.extensions_mut().insert(interim);
-        }
-        let way = Way { snapshot, permit, speaks, outgoing: &outgoing };
+        let way = Way { snapshot, permit, speaks, outgoing: &outgoing, interim: interim.as_ref() };
         match self.exchange(&way, lease, request).await {
             Ok(response) if !is_framed_plainly(response.headers()) => {
                 let failure = Failure::protocol("its answer has a transfer coding that was not asked for");
@@ -175,10 +172,11 @@ impl Gate {
         let patience = way.snapshot.config.limits.idle;
         let progress = request.body_mut().progress();
         let progress = progress.as_deref();
-        let Unsent { failure, fate, request } = match patiently(patience, progress, lease.send(request)).await? {
-            Ok(response) => return Ok(response),
-            Err(unsent) => unsent,
-        };
+        let Unsent { failure, fate, request } =
+            match patiently(patience, progress, lease.send(request, way.interim)).await? {
+                Ok(response) => return Ok(response),
+                Err(unsent) => unsent,
+            };
         let again = match fate {
             Fate::Unprocessed => request.or(spare),
             Fate::Unknown if reused => request.or(spare.filter(|_| safe)),
@@ -187,7 +185,7 @@ impl Gate {
         let Some(mut request) = again else { return Err(failure) };
         let lease = self.upstream.connect_anew(&way.snapshot.route, way.permit, way.speaks).await?;
         way.outgoing.fit(&mut request, lease.protocol());
-        patiently(patience, progress, lease.send(*request)).await?.map_err(|unsent| unsent.failure)
+        patiently(patience, progress, lease.send(*request, way.interim)).await?.map_err(|unsent| unsent.failure)
     }
 
     /// Makes an answer fit to go to the client.
@@ -264,6 +262,7 @@ struct Way<'a> {
     permit: &'a Permit,
     speaks: Speaks,
     outgoing: &'a Outgoing,
+    interim: Option<&'a Interim>,
 }
 
 /// What the connection for a request may speak. A WebSocket opens with an upgrade, which HTTP/2 does not have. Without

@@ -94,7 +94,12 @@ async fn detect(stream: &mut Stream, first: &mut BytesMut, bounds: Bounds) -> Op
 /// The limits in force for a new connection.
 fn bounds(gate: &Gate) -> Bounds {
     let limits = &gate.current.get().config.limits;
-    Bounds { head_bytes: limits.header_bytes, head_time: limits.header_time, idle: limits.idle }
+    Bounds {
+        head_bytes: limits.header_bytes,
+        head_time: limits.header_time,
+        idle: limits.idle,
+        streams: limits.streams,
+    }
 }
 
 /// The limits in force for a new tunnel.

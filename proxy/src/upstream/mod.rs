@@ -249,12 +249,15 @@ impl Lease {
         self.sender.protocol()
     }
 
-    /// Sends a request and waits for the head of its answer. Interim answers go where the request's [`Interim`]
-    /// extension leads.
-    pub(crate) async fn send(mut self, mut request: Request<RequestBody>) -> Result<Response<UpstreamBody>, Unsent> {
+    /// Sends a request and waits for the head of its answer. Interim answers before it go to `interim`.
+    pub(crate) async fn send(
+        mut self,
+        mut request: Request<RequestBody>,
+        interim: Option<&Interim>,
+    ) -> Result<Response<UpstreamBody>, Unsent> {
         match &mut self.sender {
             Sender::Http1(sender) => {
-                if let Some(interim) = request.extensions_mut().remove::<Interim>() {
+                if let Some(interim) = interim.cloned() {
                     hyper::ext::on_informational(&mut request, move |ahead| {
                         interim.push_clean(ahead.status(), ahead.headers().clone());
                     });
@@ -269,8 +272,7 @@ impl Lease {
                 }
             }
             Sender::Http2 { shared, .. } => {
-                let interim = request.extensions_mut().remove::<Interim>();
-                let Answer { response, upload } = shared.send(request, interim.as_ref()).await?;
+                let Answer { response, upload } = shared.send(request, interim).await?;
                 let (parts, incoming) = response.into_parts();
                 let source = Source::Http2(Box::new(Streamed::new(incoming, &parts.headers, upload)));
                 Ok(Response::from_parts(parts, UpstreamBody::new(source, self)))

@@ -149,6 +149,126 @@ impl H2Opened {
     }
 }
 
+impl RawConn {
+    /// Sends one request over HTTP/2 whose header block is exactly `fields`, and reads the answer; of a tunnel that
+    /// opens, its head.
+    pub async fn forged_h2(
+        self,
+        fields: &[(Vec<u8>, Vec<u8>)],
+        body: Option<&[u8]>,
+        tunnel: bool,
+    ) -> Result<Response, h2::Error> {
+        let mut conn = H2Conn::over(Forged::new(self.into_io(), fields)).await;
+        let is_head = fields.iter().any(|(name, value)| name == b":method" && value == b"HEAD");
+        let method = if is_head { "HEAD" } else { "GET" };
+        let request = Request::builder().method(method).uri("http://forged.test/").body(()).unwrap();
+        let mut stream = conn.open(request, body.is_none() && !tunnel).await;
+        if let Some(body) = body {
+            // The answer may come before the body was taken, and instead of it.
+            let _ = stream.send(body).await;
+            let _ = stream.body.send_data(Bytes::new(), true);
+        }
+        let mut opened = stream.opened().await?;
+        if !tunnel || opened.response.status != 200 {
+            opened.rest().await?;
+        }
+        Ok(opened.response)
+    }
+}
+
+/// Replaces the header block of the first request that is written.
+struct Forged {
+    inner: Box<dyn Io>,
+    /// What was written and is no whole frame yet.
+    written: Vec<u8>,
+    /// What is on its way.
+    out: Vec<u8>,
+    preface: bool,
+    block: Option<Vec<u8>>,
+}
+
+impl Forged {
+    fn new(inner: Box<dyn Io>, fields: &[(Vec<u8>, Vec<u8>)]) -> Self {
+        let mut block = Vec::new();
+        for (name, value) in fields {
+            // A literal field, never indexed, without Huffman coding (RFC 7541 section 6.2.2).
+            block.push(0);
+            for text in [name, value] {
+                let mut rest = text.len();
+                if rest < 127 {
+                    block.push(u8::try_from(rest).unwrap());
+                } else {
+                    block.push(127);
+                    rest -= 127;
+                    while rest >= 128 {
+                        block.push(u8::try_from(rest % 128 + 128).unwrap());
+                        rest /= 128;
+                    }
+                    block.push(u8::try_from(rest).unwrap());
+                }
+                block.extend_from_slice(text);
+            }
+        }
+        Self { inner, written: Vec::new(), out: Vec::new(), preface: false, block: Some(block) }
+    }
+
+    fn forge(&mut self) {
+        if !self.preface && self.written.len() >= 24 {
+            self.out.extend(self.written.drain(..24));
+            self.preface = true;
+        }
+        while self.preface && self.written.len() >= 9 {
+            let length = u32::from_be_bytes([0, self.written[0], self.written[1], self.written[2]]);
+            let length = 9 + usize::try_from(length).unwrap();
+            if self.written.len() < length {
+                return;
+            }
+            let mut frame: Vec<u8> = self.written.drain(..length).collect();
+            if frame[3] == 1
+                && let Some(block) = self.block.take()
+            {
+                frame.truncate(9);
+                frame[..3].copy_from_slice(&u32::try_from(block.len()).unwrap().to_be_bytes()[1..]);
+                frame.extend(block);
+            }
+            self.out.extend(frame);
+        }
+    }
+
+    fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.out.is_empty() {
+            let written = ready!(Pin::new(&mut self.inner).poll_write(cx, &self.out))?;
+            self.out.drain(..written);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for Forged {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Forged {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_out(cx))?;
+        self.written.extend_from_slice(buf);
+        self.forge();
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_out(cx))?;
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_out(cx))?;
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
 fn head(parts: &http::response::Parts) -> Response {
     let start = format!("HTTP/2 {}", parts.status.as_u16());
     let head = Head { start, lines: lines(&parts.headers), raw: Vec::new() };

@@ -100,6 +100,9 @@ impl Stream<'_> {
         let request = Request::new(connection, sni, head);
         let reply = site.reply(&request);
         self.entry = self.log.requests.push(request.clone());
+        for interim in &reply.interim {
+            respond.send_informational(interim_of(interim))?;
+        }
         let unmetered = AtomicU64::new(0);
         match &reply.body {
             Body::Hang => {
@@ -169,7 +172,8 @@ impl Stream<'_> {
                 for _ in 0..8 {
                     tokio::task::yield_now().await;
                 }
-                stream.send_reset(Reason::INTERNAL_ERROR);
+                // Some libraries take this one for an end.
+                stream.send_reset(Reason::CANCEL);
                 return Ok(());
             }
             _ => unreachable!("this answer is for HTTP/1.1"),
@@ -196,6 +200,16 @@ impl Stream<'_> {
         });
         Ok(())
     }
+}
+
+/// An interim answer that was written for HTTP/1.1.
+fn interim_of(text: &str) -> Response<()> {
+    let mut lines = text.split("\r\n").filter(|line| !line.is_empty());
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap();
+    let mut response = Response::new(());
+    *response.status_mut() = status.parse().unwrap();
+    response.headers_mut().extend(fields(&lines.map(str::to_owned).collect::<Vec<_>>()));
+    response
 }
 
 fn head_of(reply: &Reply) -> Response<()> {

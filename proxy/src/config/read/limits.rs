@@ -10,6 +10,8 @@ use crate::config::Limits;
 
 /// From a size below which ordinary requests are refused to one that no client needs.
 const HEADER_BYTES: RangeInclusive<usize> = 1_024..=1_048_576;
+/// As many as a client may reasonably want on one connection.
+const STREAMS: RangeInclusive<u32> = 1..=1_000;
 const COUNT: RangeInclusive<usize> = 1..=1_048_576;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -25,6 +27,7 @@ pub(super) fn limits(mut fields: Fields<'_>, to: &mut Limits) {
     to.tcp_keepalive = (!keepalive.is_zero()).then_some(keepalive);
     time(&mut fields, "connect_timeout", SHORTEST, &mut to.connect_time);
     set(&mut to.connections, fields.integer("connections", COUNT));
+    set(&mut to.streams, fields.integer("streams", STREAMS));
     set(&mut to.tunnels, fields.integer("tunnels", COUNT));
     let mut lifetime = to.tunnel_lifetime.unwrap_or_default();
     time(&mut fields, "tunnel_lifetime", Duration::ZERO, &mut lifetime);

@@ -335,7 +335,8 @@ fn upstream_cas_are_one_path_or_several() {
 fn limits_are_within_their_ranges() {
     let limits = good(
         "[limits]\nheader_bytes = 1024\nheader_timeout = \"500ms\"\nidle_timeout = \"24h\"\ntcp_keepalive = \"1h\"\n\
-         connect_timeout = \"1ms\"\n         connections = 1\ntunnels = 1048576\ntunnel_lifetime = \"12h\"\ndrain_timeout = \"0s\"",
+         connect_timeout = \"1ms\"\nconnections = 1\nstreams = 1000\ntunnels = 1048576\ntunnel_lifetime = \"12h\"\n\
+         drain_timeout = \"0s\"",
     )
     .limits;
     assert_eq!(limits.header_bytes, 1024);
@@ -344,14 +345,15 @@ fn limits_are_within_their_ranges() {
     assert_eq!(limits.tcp_keepalive, Some(Duration::from_secs(3_600)));
     assert_eq!(good("limits.tcp_keepalive = \"0s\"").limits.tcp_keepalive, None);
     assert_eq!(limits.connect_time, Duration::from_millis(1));
-    assert_eq!((limits.connections, limits.tunnels), (1, 1_048_576));
+    assert_eq!((limits.connections, limits.streams, limits.tunnels), (1, 1000, 1_048_576));
     assert_eq!(limits.tunnel_lifetime, Some(Duration::from_secs(43_200)));
     assert_eq!(good("limits.tunnel_lifetime = \"0s\"").limits.tunnel_lifetime, None);
     assert_eq!(limits.drain_time, Duration::ZERO);
     assert_eq!(
         problems(
             "[limits]\nheader_bytes = 1023\nheader_timeout = \"0s\"\nidle_timeout = \"25h\"\nconnect_timeout = 10\n\
-             connections = 0\ntunnels = 1048577\ntunnel_lifetime = \"25h\"\ndrain_timeout = \"86401s\"\ntcp_keepalive = \"61m\""
+             connections = 0\nstreams = 1001\ntunnels = 1048577\ntunnel_lifetime = \"25h\"\n\
+             drain_timeout = \"86401s\"\ntcp_keepalive = \"61m\""
         ),
         [
             "2:16 E0006 `limits.header_bytes` is 1023, outside 1024 to 1048576",
@@ -359,10 +361,11 @@ fn limits_are_within_their_ranges() {
             "4:16 E0006 `limits.idle_timeout` is 25h, outside 1ms to 24h",
             "5:19 E0004 `limits.connect_timeout`: expected a duration, found an integer",
             "6:15 E0006 `limits.connections` is 0, outside 1 to 1048576",
-            "7:11 E0006 `limits.tunnels` is 1048577, outside 1 to 1048576",
-            "8:19 E0006 `limits.tunnel_lifetime` is 25h, outside 0s to 24h",
-            "9:17 E0006 `limits.drain_timeout` is 86401s, outside 0s to 24h",
-            "10:17 E0006 `limits.tcp_keepalive` is 61m, outside 0s to 1h",
+            "7:11 E0006 `limits.streams` is 1001, outside 1 to 1000",
+            "8:11 E0006 `limits.tunnels` is 1048577, outside 1 to 1048576",
+            "9:19 E0006 `limits.tunnel_lifetime` is 25h, outside 0s to 24h",
+            "10:17 E0006 `limits.drain_timeout` is 86401s, outside 0s to 24h",
+            "11:17 E0006 `limits.tcp_keepalive` is 61m, outside 0s to 1h",
         ]
     );
     assert_eq!(help("limits.idle_timeout = 10"), "write the number with its unit, such as \"10s\"");

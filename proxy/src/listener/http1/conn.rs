@@ -43,6 +43,8 @@ pub(crate) struct Bounds {
     pub(crate) head_time: Duration,
     /// Between two requests, and for a client that does not take its answer.
     pub(crate) idle: Duration,
+    /// Streams at once on a connection of HTTP/2.
+    pub(crate) streams: u32,
 }
 
 /// One request as it reaches a [`Service`].

@@ -4,6 +4,7 @@
 //! it has no request, or because the client does not take an answer. Where an answer is still to come from upstream the
 //! client has no part in the silence.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,6 +16,8 @@ use super::frames::Fault;
 
 /// Faults that wait to be taken down.
 const MAX_FAULTS: usize = 256;
+/// Streams that are remembered as not accepted: those that a client resets at once are not.
+const MAX_UNACCEPTED: usize = 2048;
 
 /// The activity of one connection.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub(super) struct Activity {
     busy: AtomicUsize,
     /// Streams whose client has not taken what it was given.
     untaken: AtomicUsize,
+    /// Streams that the client has opened and that were neither accepted nor answered.
+    unaccepted: Mutex<HashSet<u32>>,
     faults: Mutex<Vec<Fault>>,
     has_faults: Notify,
 }
@@ -41,6 +46,7 @@ impl Default for Activity {
             arriving: AtomicU64::new(1),
             busy: AtomicUsize::new(0),
             untaken: AtomicUsize::new(0),
+            unaccepted: Mutex::default(),
             faults: Mutex::default(),
             has_faults: Notify::new(),
         }
@@ -69,6 +75,19 @@ impl Activity {
 
     fn faults(&self) -> MutexGuard<'_, Vec<Fault>> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The client opens a stream.
+    pub(super) fn opened(&self, stream: u32) {
+        let mut unaccepted = self.unaccepted.lock().unwrap_or_else(PoisonError::into_inner);
+        if unaccepted.len() < MAX_UNACCEPTED {
+            unaccepted.insert(stream);
+        }
+    }
+
+    /// A stream was accepted or answered; tells whether it had been neither.
+    pub(super) fn settle(&self, stream: u32) -> bool {
+        self.unaccepted.lock().unwrap_or_else(PoisonError::into_inner).remove(&stream)
     }
 
     /// Something was seen that has to be answered for.

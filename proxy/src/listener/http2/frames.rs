@@ -102,6 +102,8 @@ struct Frames {
     open: bool,
     /// Whether the first frame was seen.
     begun: bool,
+    /// The stream that was opened last.
+    newest: u32,
 }
 
 /// What a piece of the stream was.
@@ -119,13 +121,13 @@ struct Seen {
 
 impl Default for Frames {
     fn default() -> Self {
-        Self { head: FrameHead::default(), skip: PREFACE, open: true, begun: false }
+        Self { head: FrameHead::default(), skip: PREFACE, open: true, begun: false, newest: 0 }
     }
 }
 
 impl Frames {
-    /// Goes on with what was read.
-    fn follow(&mut self, mut bytes: &[u8]) -> Seen {
+    /// Goes on with what was read; tells of every stream that is opened.
+    fn follow(&mut self, mut bytes: &[u8], mut opened: impl FnMut(u32)) -> Seen {
         let (mut began, mut idle, mut unsettled) = (false, 0, false);
         while !bytes.is_empty() {
             if self.skip > 0 {
@@ -141,6 +143,10 @@ impl Frames {
                 let (kind, flags) = (self.head.kind(), self.head.flags());
                 self.open = matches!(kind, HEADERS | CONTINUATION) && flags & END_HEADERS == 0;
                 began |= kind == HEADERS;
+                if kind == HEADERS && self.head.stream() > self.newest {
+                    self.newest = self.head.stream();
+                    opened(self.newest);
+                }
                 idle += u64::from(is_idle(kind, flags, length));
                 unsettled |= !std::mem::replace(&mut self.begun, true) && (kind != SETTINGS || flags & ACK != 0);
             }
@@ -208,12 +214,19 @@ struct Written {
     /// The code of the reset that is being written, and how much of it is still to come.
     code: u32,
     code_left: usize,
-    /// The stream whose header section was written last.
-    answered: u32,
+}
+
+/// What was written for a stream.
+#[derive(Debug, PartialEq)]
+enum Event {
+    /// An answer, or its trailers.
+    Answer,
+    /// A reset.
+    Reset(h2::Reason),
 }
 
 impl Written {
-    fn follow(&mut self, mut bytes: &[u8], mut refused: impl FnMut(HeadError)) {
+    fn follow(&mut self, mut bytes: &[u8], mut tell: impl FnMut(u32, &Event)) {
         while !bytes.is_empty() {
             if self.code_left == 0 && self.skip > 0 {
                 let length = self.skip.min(bytes.len());
@@ -227,34 +240,37 @@ impl Written {
                 self.code = self.code << 8 | u32::from(*byte);
                 self.code_left -= 1;
                 self.skip -= 1;
-                if self.code_left == 0
-                    && let Some(error) = self.refusal()
-                {
-                    refused(error);
+                if self.code_left == 0 {
+                    tell(self.head.stream(), &Event::Reset(self.code.into()));
                 }
             } else if let Some(length) = self.head.push(*byte) {
                 self.skip = length;
                 match self.head.kind() {
-                    HEADERS => self.answered = self.head.stream(),
+                    HEADERS => tell(self.head.stream(), &Event::Answer),
                     RST_STREAM if length == 4 => (self.code, self.code_left) = (0, 4),
                     _ => {}
                 }
             }
         }
     }
+}
 
-    /// What a reset says. The gateway's own are INTERNAL_ERROR, CONNECT_ERROR, CANCEL and NO_ERROR.
-    fn refusal(&self) -> Option<HeadError> {
-        match h2::Reason::from(self.code) {
-            h2::Reason::NO_ERROR | h2::Reason::INTERNAL_ERROR | h2::Reason::CANCEL | h2::Reason::CONNECT_ERROR => None,
-            // An answer with nothing but a reset behind it is the 431 of the framing.
-            h2::Reason::REFUSED_STREAM if self.answered == self.head.stream() => {
-                Some(HeadError::new(Reason::HeadTooLarge, Reason::HeadTooLarge.text()))
-            }
-            h2::Reason::REFUSED_STREAM => Some(HeadError::new(Reason::StreamLimit, Reason::StreamLimit.text())),
-            reason => Some(HeadError::new(Reason::BadRequest, words(reason))),
-        }
-    }
+/// Why the framing has refused a stream, if that is what an event says. `unaccepted` tells whether the stream was never
+/// handed over: what is written for it then is the framing's own word. On other streams the gateway's own resets are
+/// INTERNAL_ERROR, CONNECT_ERROR, CANCEL and NO_ERROR.
+fn refusal(event: &Event, unaccepted: bool) -> Option<HeadError> {
+    let (reason, detail) = match event {
+        Event::Answer if unaccepted => (Reason::HeadTooLarge, Reason::HeadTooLarge.text()),
+        Event::Answer => return None,
+        Event::Reset(h2::Reason::REFUSED_STREAM) if unaccepted => (Reason::StreamLimit, Reason::StreamLimit.text()),
+        // Behind the framing's own answer.
+        Event::Reset(h2::Reason::REFUSED_STREAM) => return None,
+        Event::Reset(
+            h2::Reason::NO_ERROR | h2::Reason::INTERNAL_ERROR | h2::Reason::CANCEL | h2::Reason::CONNECT_ERROR,
+        ) => return None,
+        Event::Reset(code) => (Reason::BadRequest, words(*code)),
+    };
+    Some(HeadError::new(reason, detail))
 }
 
 /// What a client has done against which the framing acts with this code (RFC 9113 section 7).
@@ -304,7 +320,11 @@ impl Metered {
     fn wrote(&mut self, bytes: &[u8]) {
         self.budget.earn(bytes.len() as u64);
         let activity = &self.activity;
-        self.written.follow(bytes, |error| activity.note(Fault::Stream(error)));
+        self.written.follow(bytes, |stream, event| {
+            if let Some(error) = refusal(event, activity.settle(stream)) {
+                activity.note(Fault::Stream(error));
+            }
+        });
     }
 }
 
@@ -327,7 +347,7 @@ impl AsyncRead for Metered {
         let before = buf.filled().len();
         ready!(this.inner()?.poll_read(cx, buf))?;
         let read = buf.filled().get(before..).unwrap_or_default();
-        let Seen { open, began, idle, unsettled } = this.frames.follow(read);
+        let Seen { open, began, idle, unsettled } = this.frames.follow(read, |stream| this.activity.opened(stream));
         if unsettled {
             buf.set_filled(before);
             this.ended = true;
@@ -417,24 +437,24 @@ mod tests {
             for (bytes, expected) in &steps {
                 let mut open = false;
                 for piece in bytes.chunks(size) {
-                    open = frames.follow(piece).open;
+                    open = frames.follow(piece, |_| {}).open;
                 }
                 assert_eq!(open, *expected, "{size}: {bytes:?}");
             }
         }
         let mut frames = Frames::default();
-        frames.follow(&[vec![0; PREFACE], frame(SETTINGS, 0, 0)].concat());
-        let seen = frames.follow(&frame(HEADERS, END_HEADERS, 5)[..12]);
+        frames.follow(&[vec![0; PREFACE], frame(SETTINGS, 0, 0)].concat(), |_| {});
+        let seen = frames.follow(&frame(HEADERS, END_HEADERS, 5)[..12], |_| {});
         assert_eq!((seen.open, seen.began), (true, true), "its payload is not whole");
     }
 
     #[test]
     fn a_section_that_follows_another_in_one_piece_is_new() {
         let mut frames = Frames::default();
-        frames.follow(&[vec![0; PREFACE], frame(4, 0, 0), frame(HEADERS, 0, 1)].concat());
-        let seen = frames.follow(&[frame(CONTINUATION, END_HEADERS, 1), frame(HEADERS, 0, 1)].concat());
+        frames.follow(&[vec![0; PREFACE], frame(4, 0, 0), frame(HEADERS, 0, 1)].concat(), |_| {});
+        let seen = frames.follow(&[frame(CONTINUATION, END_HEADERS, 1), frame(HEADERS, 0, 1)].concat(), |_| {});
         assert_eq!((seen.open, seen.began), (true, true));
-        let seen = frames.follow(&frame(CONTINUATION, 0, 1));
+        let seen = frames.follow(&frame(CONTINUATION, 0, 1), |_| {});
         assert_eq!((seen.open, seen.began), (true, false));
     }
 
@@ -444,9 +464,9 @@ mod tests {
             [(frame(SETTINGS, 0, 0), false), (frame(SETTINGS, ACK, 0), true), (frame(PING, 0, 8), true)]
         {
             let mut frames = Frames::default();
-            assert!(!frames.follow(&[0; PREFACE]).unsettled);
-            assert_eq!(frames.follow(&first).unsettled, unsettled, "{first:?}");
-            assert!(!frames.follow(&frame(PING, 0, 8)).unsettled);
+            assert!(!frames.follow(&[0; PREFACE], |_| {}).unsettled);
+            assert_eq!(frames.follow(&first, |_| {}).unsettled, unsettled, "{first:?}");
+            assert!(!frames.follow(&frame(PING, 0, 8), |_| {}).unsettled);
         }
     }
 
@@ -465,7 +485,7 @@ mod tests {
     #[test]
     fn idle_frames_are_those_without_content() {
         let mut frames = Frames::default();
-        frames.follow(&[0; PREFACE]);
+        frames.follow(&[0; PREFACE], |_| {});
         for (bytes, idle) in [
             (frame(SETTINGS, 0, 6), 1),
             (frame(SETTINGS, ACK, 0), 0),
@@ -478,21 +498,58 @@ mod tests {
             (frame(8, 0, 4), 0),
             (frame(0xfe, 0, 100), 1),
         ] {
-            assert_eq!(frames.follow(&bytes).idle, idle, "{bytes:?}");
+            assert_eq!(frames.follow(&bytes, |_| {}).idle, idle, "{bytes:?}");
         }
     }
 
     #[test]
-    fn what_the_framing_refuses_is_seen_in_any_segmentation() {
+    fn streams_are_opened_once() {
+        let (mut frames, mut opened) = (Frames::default(), Vec::new());
+        let headers = |stream: u8| vec![0, 0, 0, HEADERS, END_HEADERS, 0, 0, 0, stream];
+        for bytes in [vec![0; PREFACE], frame(SETTINGS, 0, 0), headers(1), headers(5), headers(1), headers(7)] {
+            frames.follow(&bytes, |stream| opened.push(stream));
+        }
+        assert_eq!(opened, [1, 5, 7]);
+    }
+
+    #[test]
+    fn what_is_written_for_streams_is_seen_in_any_segmentation() {
         let reset = |stream: u8, code: u8| vec![0, 0, 4, RST_STREAM, 0, 0, 0, 0, stream, 0, 0, 0, code];
         let headers = vec![0, 0, 1, HEADERS, 5, 0, 0, 0, 7, 0x88];
-        let written = [reset(1, 1), reset(3, 8), reset(5, 7), headers, reset(7, 7), reset(9, 2), reset(11, 9)].concat();
+        let data = vec![0, 0, 3, DATA, 0, 0, 0, 0, 7, RST_STREAM, 0, 0];
+        let written = [reset(1, 1), headers, data, reset(7, 7), reset(9, 2)].concat();
+        let expected = [
+            (1, Event::Reset(h2::Reason::PROTOCOL_ERROR)),
+            (7, Event::Answer),
+            (7, Event::Reset(h2::Reason::REFUSED_STREAM)),
+            (9, Event::Reset(h2::Reason::INTERNAL_ERROR)),
+        ];
         for size in [1, 3, 13, 1000] {
             let (mut frames, mut seen) = (Written::default(), Vec::new());
             for piece in written.chunks(size) {
-                frames.follow(piece, |error| seen.push(error.reason));
+                frames.follow(piece, |stream, event| match event {
+                    Event::Answer => seen.push((stream, Event::Answer)),
+                    Event::Reset(code) => seen.push((stream, Event::Reset(*code))),
+                });
             }
-            assert_eq!(seen, [Reason::BadRequest, Reason::StreamLimit, Reason::HeadTooLarge, Reason::BadRequest]);
+            assert_eq!(seen, expected);
+        }
+    }
+
+    #[test]
+    fn the_framing_s_own_words_are_refusals() {
+        let reason = |event: &Event, unaccepted| refusal(event, unaccepted).map(|error| error.reason);
+        assert_eq!(reason(&Event::Answer, true), Some(Reason::HeadTooLarge));
+        assert_eq!(reason(&Event::Answer, false), None);
+        for (code, unaccepted, expected) in [
+            (h2::Reason::REFUSED_STREAM, true, Some(Reason::StreamLimit)),
+            (h2::Reason::REFUSED_STREAM, false, None),
+            (h2::Reason::PROTOCOL_ERROR, true, Some(Reason::BadRequest)),
+            (h2::Reason::FLOW_CONTROL_ERROR, false, Some(Reason::BadRequest)),
+            (h2::Reason::INTERNAL_ERROR, false, None),
+            (h2::Reason::CANCEL, false, None),
+        ] {
+            assert_eq!(reason(&Event::Reset(code), unaccepted), expected, "{code:?}");
         }
     }
 }

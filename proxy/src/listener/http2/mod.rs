@@ -38,8 +38,6 @@ use super::http1::{Bounds, HeadError, Service, Switched};
 use super::stream::{Rewound, Stream};
 use crate::drain::Drain;
 
-/// Streams at once on one connection.
-const MAX_STREAMS: u32 = 100;
 /// How much of one request body may arrive before upstream takes it, and how much of all on a connection.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
@@ -117,6 +115,7 @@ where
                 None => return None,
                 Some(Err(error)) => return fault_of(&error),
                 Some(Ok((request, respond))) => {
+                    activity.settle(request.body().stream_id().as_u32());
                     let (service, busy, switched) = (Arc::clone(service), activity.begin(), switched.clone());
                     tokio::spawn(async move {
                         stream::answer(&*service, request, respond, bounds, busy, switched).await;
@@ -155,7 +154,7 @@ where
 fn builder(bounds: Bounds) -> Builder {
     let mut builder = Builder::new();
     builder
-        .max_concurrent_streams(MAX_STREAMS)
+        .max_concurrent_streams(bounds.streams)
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buffer_size(SEND_BUFFER)
