@@ -35,7 +35,8 @@ fn adapt(entry: &str, case: &Value) -> Option<Value> {
     let host = case.get("host_field").is_some();
     // A percent sign in an authority is malformed for the framing, whatever it stands for.
     let place = case["url"].as_str().and_then(|url| url.split_once("://")).map(|(_, rest)| authority_of(rest));
-    let encoded = place.or(case["authority"].as_str()).is_some_and(|place| place.contains('%'));
+    let encoded =
+        place.or(case["authority"].as_str()).is_some_and(|place| place.contains('%')) && case["status"] != json!(400);
     let fields = case["fields"].as_str().unwrap_or_default().to_ascii_lowercase();
     let of_connection = fields.split("\r\n").any(|line| {
         let (name, value) = line.split_once(':').unwrap_or_default();
