@@ -195,7 +195,7 @@ fn cases(entry: &str, kinds: &[&str]) -> Vec<Value> {
                 "authority" if refused => authority_of(case).is_some_and(|authority| authority.is_ascii()),
                 kind => case.get(kind).is_some(),
             };
-            kinds.iter().any(|kind| carried(&kind))
+            kinds.iter().any(carried)
         }
     });
     if entry == "socks" {

@@ -22,7 +22,7 @@ pub use files::{config, manifest};
 pub use framing::{chunked, head};
 pub use gate::World;
 pub use openings::{hello, proxy_header, socks};
-pub use rules::{pattern, path, target};
+pub use rules::{path, pattern, target};
 
 /// The lengths of the pieces that an input is cut into: they come from `seed` and go on without end.
 fn pieces(seed: u8) -> impl Iterator<Item = usize> {

@@ -177,14 +177,14 @@ pub fn target(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let rules = ["https://a.test/acme/", "http://a.test/acme/", "*.wild.test", "10.0.0.1"].map(Pattern::parse);
     let blocks = ["https://a.test/acme/secret", "blocked.wild.test"].map(Pattern::parse);
-    let [rules, blocks] = [rules.each_ref().as_slice(), blocks.each_ref().as_slice()].map(|list| {
-        list.iter().map(|pattern| pattern.as_ref().unwrap()).collect::<Vec<_>>()
-    });
+    let [rules, blocks] = [rules.each_ref().as_slice(), blocks.each_ref().as_slice()]
+        .map(|list| list.iter().map(|pattern| pattern.as_ref().unwrap()).collect::<Vec<_>>());
     let policy = policy(&rules, &blocks, DefaultVerdict::Deny);
     let wire = Target::parse_wire(text);
     for target in [&wire, &Target::parse(text)].into_iter().flatten() {
         let printed = target.to_string();
-        let again = Target::parse_wire(&printed).unwrap_or_else(|error| panic!("{text:?} is sent as {printed:?}: {error}"));
+        let again =
+            Target::parse_wire(&printed).unwrap_or_else(|error| panic!("{text:?} is sent as {printed:?}: {error}"));
         assert_eq!((again.scheme(), again.authority()), (target.scheme(), target.authority()), "{text:?}");
         assert_eq!(again.path_and_query(), target.path_and_query(), "{text:?}");
         assert!(!allows(&policy, target) || allows(&policy, &again), "{text:?} is permitted, and not as {printed:?}");
