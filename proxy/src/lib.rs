@@ -16,6 +16,9 @@ pub mod config;
 mod credentials;
 mod crypto;
 mod drain;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod guard;
 mod intercept;

@@ -28,6 +28,7 @@ pub(crate) struct Metrics {
     pub(crate) bytes_up: IntCounter,
     pub(crate) bytes_down: IntCounter,
     pub(crate) connections_active: IntGauge,
+    tasks: IntGauge,
     injections: IntCounterVec,
     policy_info: IntGaugeVec,
     pub(crate) policy_generation: IntGauge,
@@ -111,6 +112,7 @@ impl Metrics {
             bytes_up: bytes.with_label_values(&["up"]),
             bytes_down: bytes.with_label_values(&["down"]),
             connections_active: gauge(&registry, "connections_active", "Client connections that are open.")?,
+            tasks: gauge(&registry, "tasks", "Tasks of the gateway that have not ended.")?,
             injections: counters(
                 &registry,
                 "injections_total",
@@ -171,6 +173,9 @@ impl Metrics {
 
     /// All metrics in the text format of Prometheus.
     pub(crate) fn render(&self) -> Vec<u8> {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            self.tasks.set(i64::try_from(runtime.metrics().num_alive_tasks()).unwrap_or(i64::MAX));
+        }
         let mut text = Vec::new();
         // Writing to memory fails only for a metric without a name, which registering refuses.
         let _ = TextEncoder::new().encode(&self.registry.gather(), &mut text);

@@ -211,6 +211,12 @@ impl Gateway {
         })
     }
 
+    /// What requests meet, without a way in, and what begins its drain.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn into_gate(self) -> (Arc<Gate>, drain::Trigger) {
+        (self.gate, self.trigger)
+    }
+
     /// What it serves.
     #[must_use]
     pub const fn summary(&self) -> &Summary {

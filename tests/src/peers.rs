@@ -5,6 +5,7 @@ mod git;
 mod grpc;
 mod index;
 mod mcp;
+mod websocket;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ pub use git::git_server;
 pub use grpc::GrpcServer;
 pub use index::Packages;
 pub use mcp::McpServer;
+pub use websocket::WebSocketServer;
 
 use crate::client::Cmd;
 use crate::gateway::profile_dir;

@@ -1,14 +1,15 @@
 //! Nothing lost, doubled or swapped, whoever is slow, ends early or breaks off; and nothing left behind afterwards.
 //!
-//! `EXEAT_LONG=1` moves a gibibyte where otherwise 256 MiB have to do, and makes 100,000 connections instead of 10,000.
+//! `EXEAT_LONG=1` moves a gibibyte where otherwise 256 MiB have to do.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use exeat_tests::bulk::{self, Content, Pace, Random, sha256};
 use exeat_tests::prelude::*;
-use exeat_tests::wait::within_time;
+use exeat_tests::wait::{until, within_time};
 use exeat_tests::wire::{Io, Wire};
+use exeat_tests::{certs, client};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -45,6 +46,7 @@ struct Scene {
     plain: Origin,
     tls: Origin,
     sockets: usize,
+    tasks: f64,
 }
 
 impl Scene {
@@ -60,7 +62,8 @@ impl Scene {
         gateway.get(&plain.url(HOST, "/path/first")).await.assert_ok("GET");
         gateway.reload().await;
         let sockets = gateway.sockets();
-        Self { gateway, plain, tls, sockets }
+        let tasks = gateway.metrics().await.sum("exeat_tasks", &[]);
+        Self { gateway, plain, tls, sockets, tasks }
     }
 
     fn origin(&self, way: Way) -> &Origin {
@@ -78,6 +81,9 @@ impl Scene {
 
     async fn assert_nothing_is_left(&self) {
         self.gateway.await_sockets(self.sockets).await;
+        let what = format!("{} tasks to be left", self.tasks);
+        until(&what, || async { (self.gateway.metrics().await.sum("exeat_tasks", &[]) <= self.tasks).then_some(()) })
+            .await;
     }
 }
 
@@ -134,16 +140,17 @@ async fn read_head(io: &mut Box<dyn Io>) -> String {
 
 #[tokio::test]
 async fn an_answer_may_come_before_the_request_has_ended_and_either_side_may_be_slow() {
-    const LENGTH: u64 = (24 << 20) + 321;
+    let length = if long() { large() } else { 24 << 20 } + 321;
+    let digest = sha256(length);
     let scene = Scene::new(Site::default().at("/path/echo", Reply::echo())).await;
     for way in WAYS {
         for (writes, reads) in [(Pace::FAST, Pace::SLOW), (Pace::SLOW, Pace::FAST)] {
             let (io, base) = scene.open(way).await;
             let (mut read, mut write) = tokio::io::split(io);
             let upload = async {
-                let fields = format!("Content-Length: {LENGTH}\r\n");
+                let fields = format!("Content-Length: {length}\r\n");
                 write.write_all(post(&format!("{base}/path/echo"), &fields).as_bytes()).await.unwrap();
-                bulk::write(&mut write, LENGTH, writes).await.unwrap();
+                bulk::write(&mut write, length, writes).await.unwrap();
             };
             let download = async {
                 let mut decoded = Decoded::default();
@@ -161,7 +168,7 @@ async fn an_answer_may_come_before_the_request_has_ended_and_either_side_may_be_
             };
             let both = async { tokio::join!(upload, download) };
             let ((), received) = within_time(patience(), "an echo", both).await;
-            assert_eq!(received, (LENGTH, sha256(LENGTH)), "{way:?} {writes:?}");
+            assert_eq!(received, (length, digest.clone()), "{way:?} {writes:?}");
         }
     }
     scene.assert_nothing_is_left().await;
@@ -332,16 +339,16 @@ async fn a_client_that_resets_at_any_byte_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn many_connections_leave_nothing_behind() {
+async fn a_hundred_thousand_connections_leave_nothing_behind() {
+    const CONNECTIONS: u64 = 100_000;
     const AT_ONCE: u64 = 16;
-    let connections: u64 = if long() { 100_000 } else { 10_000 };
     let scene = Arc::new(Scene::new(Site::default()).await);
     let tasks: Vec<_> = (0..AT_ONCE)
         .map(|seed| {
             let scene = Arc::clone(&scene);
             tokio::spawn(async move {
                 let mut random = Random::new(seed);
-                for _ in 0..connections / AT_ONCE {
+                for _ in 0..CONNECTIONS / AT_ONCE {
                     one_connection(&scene, &mut random).await;
                 }
             })
@@ -356,28 +363,48 @@ async fn many_connections_leave_nothing_behind() {
     assert!(descriptors.len() - pipes < 64, "{descriptors:#?}");
 }
 
+/// What a client says on a connection: the bytes, and whether an answer to them is waited for.
+fn words(scene: &Scene, kind: u64) -> Vec<(Vec<u8>, bool)> {
+    let (url, authority) = (scene.plain.url(HOST, "/path/x"), scene.plain.authority(OTHER));
+    let secure = scene.tls.authority(HOST);
+    let text = |text: String, answered| (text.into_bytes(), answered);
+    let connect = |authority: &str| text(format!("CONNECT {authority} HTTP/1.1\r\nHost: x\r\n\r\n"), true);
+    let within = || text("GET /path/y HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), true);
+    let socks = |authority: &str| {
+        let (host, port) = authority.rsplit_once(':').unwrap();
+        (client::socks::request(1, host, port.parse().unwrap()), true)
+    };
+    let greeting = || (vec![5, 1, 0], true);
+    match kind {
+        0 => vec![text(format!("GET {url} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), true)],
+        1 => vec![text(format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n"), true)],
+        2 => vec![connect(&authority)],
+        3 => vec![connect(&authority), within()],
+        4 => vec![text("GET http://denied.example.test/ HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), true)],
+        5 => vec![text("nonsense\r\n\r\n".to_owned(), true)],
+        6 => vec![text("GET http://half".to_owned(), false)],
+        7 => vec![greeting()],
+        8 => vec![greeting(), socks(&authority), within()],
+        9 => vec![greeting(), socks("denied.example.test:443")],
+        // An inspected tunnel: nothing in it, half a hello, clear text that is judged.
+        10 => vec![connect(&secure)],
+        11 => vec![connect(&secure), (certs::client_hello(HOST)[..50].to_vec(), false)],
+        12 => vec![connect(&secure), within()],
+        13 => vec![connect(&secure), (certs::client_hello(HOST), true)],
+        14 => vec![text(format!("POST {url} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"), false)],
+        _ => Vec::new(),
+    }
+}
+
 /// One of the things that a client may do with a connection, and leave.
 async fn one_connection(scene: &Scene, random: &mut Random) {
     let mut client = TcpStream::connect(scene.gateway.proxy()).await.unwrap();
-    let (url, authority) = (scene.plain.url(HOST, "/path/x"), scene.plain.authority(OTHER));
-    let kind = random.below(8);
-    let message = match kind {
-        0 => format!("GET {url} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
-        1 => format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n"),
-        2 | 3 => format!("CONNECT {authority} HTTP/1.1\r\nHost: x\r\n\r\n"),
-        4 => "GET http://denied.example.test/ HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
-        5 => "nonsense\r\n\r\n".to_owned(),
-        6 => "GET http://half".to_owned(),
-        _ => String::new(),
-    };
-    client.write_all(message.as_bytes()).await.unwrap();
-    if kind < 6 {
-        let read = client.read(&mut [0; 4096]).await.unwrap();
-        assert!(read > 0, "no answer to {message:?}");
-    }
-    if kind == 3 {
-        client.write_all(b"GET /path/y HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-        assert!(client.read(&mut [0; 4096]).await.unwrap() > 0);
+    for (message, answered) in words(scene, random.below(16)) {
+        client.write_all(&message).await.unwrap();
+        if answered {
+            let read = client.read(&mut [0; 4096]).await.unwrap();
+            assert!(read > 0, "no answer to {:?}", String::from_utf8_lossy(&message));
+        }
     }
     if random.below(2) == 0 {
         client.set_zero_linger().unwrap();

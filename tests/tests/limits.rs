@@ -22,6 +22,12 @@ async fn running_out_of_descriptors_passes() {
     gateway.await_line("cannot accept connections").await;
     until("every descriptor to be taken", || async { (gateway.descriptors().len() >= open + 20).then_some(()) }).await;
     drop(clients);
+    // Those in the queue are still to be accepted, and to be found gone.
+    until("the gateway to serve again", || async {
+        (gateway.get(&origin.url(HOST, "/again")).await.status == 200).then_some(())
+    })
+    .await;
+    gateway.await_metric("exeat_connections_active", &[], 0.0).await;
     for path in ["/1", "/2", "/3"] {
         gateway.get(&origin.url(HOST, path)).await.assert_ok("GET");
     }

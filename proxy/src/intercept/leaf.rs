@@ -80,7 +80,7 @@ impl Leaves {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new()));
         base.session_storage = ServerSessionMemoryCache::new(1024);
-        base.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        base.alpn_protocols = [&b"h2"[..], b"http/1.1", b"http/1.0"].map(<[u8]>::to_vec).to_vec();
         Ok(Self { ca, key, provider, base, kept: Mutex::default() })
     }
 

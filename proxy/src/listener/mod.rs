@@ -5,7 +5,7 @@ mod entrance;
 pub(crate) mod http1;
 pub(crate) mod http2;
 pub(crate) mod proxy;
-mod proxy_protocol;
+pub(crate) mod proxy_protocol;
 pub(crate) mod redact;
 pub(crate) mod socks;
 pub(crate) mod stream;

@@ -14,7 +14,7 @@ use x509_parser::parse_x509_certificate;
 use crate::config::ListenTls;
 
 /// What the proxy port speaks inside TLS, most wanted first. SOCKS has no name among these: its clients offer none.
-const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+const PROTOCOLS: [&[u8]; 3] = [b"h2", b"http/1.1", b"http/1.0"];
 
 /// The longest name of a client that is kept, in bytes.
 const MAX_NAME: usize = 255;

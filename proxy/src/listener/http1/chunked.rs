@@ -124,7 +124,7 @@ fn trailers(buffer: &mut BytesMut) -> Result<Step, &'static str> {
         return Ok(Step::End(None));
     }
     let Some(end) = memchr::memmem::find(buffer, b"\r\n\r\n") else {
-        return if buffer.len() > MAX_TRAILERS { Err("the trailer section is too large") } else { Ok(Step::More) };
+        return if buffer.len() > MAX_TRAILERS + 3 { Err("the trailer section is too large") } else { Ok(Step::More) };
     };
     if end > MAX_TRAILERS {
         return Err("the trailer section is too large");

@@ -125,6 +125,10 @@ pub(crate) fn parse(bytes: BytesMut) -> Result<Head, HeadError> {
         return Err(bad("the request line is incomplete"));
     };
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| bad("the method is not a token"))?;
+    // RFC 9113 section 11.6: it stands for a preface of HTTP/2, and nobody may be made to take the request for one.
+    if method.as_str() == "PRI" {
+        return Err(bad("PRI is no method of requests"));
+    }
     let version = if version == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
     let mut headers = HeaderMap::with_capacity(request.headers.len() + 4);
     for field in request.headers.iter() {
@@ -268,6 +272,7 @@ mod tests {
         }
         for text in [
             "GET http://a.test/ HTTP/1.1\r\n\r\n",
+            "PRI http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n",
             "GET http://a.test/ HTTP/1.1\r\nHost: a.test, b.test\r\n\r\n",
             "GET http://a.test/ HTTP/1.1\r\nHost: u@a.test\r\n\r\n",
             "GET http://a.test/\r\n\r\n",

@@ -4,7 +4,7 @@
 //! for, such as the rule that refused, stands in the log alone. BIND and UDP ASSOCIATE are not served, and SOCKS4 is
 //! refused in its own words: it would have to be trusted to resolve names.
 
-mod wire;
+pub(crate) mod wire;
 
 use std::io;
 use std::time::Duration;
