@@ -16,8 +16,8 @@ use exeat_policy::target::Target;
 use exeat_policy::{Policy, Rule, Verdict};
 use http::HeaderName;
 
-use crate::config::Config;
-use crate::credentials::Injection;
+use crate::config::{Config, Redact};
+use crate::credentials::{Injection, LastRedactor};
 
 /// The manifest that is loaded when none is named.
 pub(crate) const EXAMPLE: &str = include_str!("../../config/agent.toml");
@@ -202,7 +202,7 @@ fn injections(
         for server in &manifest.servers {
             let source = &manifest.source;
             problems.extend(not_enforced(manifest, server));
-            let (url, written, fields) = match &server.transport {
+            let (url, written, fields, redact) = match &server.transport {
                 Transport::Stdio { .. } => continue,
                 Transport::Http { url, headers } => {
                     let fields = headers
@@ -212,10 +212,13 @@ fn injections(
                             Some((name, header.value.value.clone()))
                         })
                         .collect();
-                    (url.value.as_str(), (source, url.span), fields)
+                    (url.value.as_str(), (source, url.span), fields, Redact::default())
                 }
                 Transport::Catalog { name } => match config.catalog.get(&name.value) {
-                    Some(entry) => (entry.url.value.as_str(), (&entry.source, entry.url.span), entry.headers.clone()),
+                    Some(entry) => {
+                        let written = (&entry.source, entry.url.span);
+                        (entry.url.value.as_str(), written, entry.headers.clone(), entry.redact)
+                    }
                     None => {
                         let message = format!("the gateway's catalog has no {:?}", name.value);
                         let help = format!("add [catalog.{}] with a url to exeat.toml", name.value);
@@ -229,13 +232,13 @@ fn injections(
             check_covered(policy, &prefix, source, span, problems);
             let name = server.name.value.as_str();
             injections.retain(|injection| *injection.server != *name);
-            injections.push(as_whom(server, injection(name, prefix, fields, config)));
+            injections.push(as_whom(server, injection(name, prefix, fields, config, redact)));
         }
     }
     for inject in &config.inject {
         let Some(prefix) = prefix(&inject.url.value, &inject.source, inject.url.span, problems) else { continue };
         check_covered(policy, &prefix, &inject.source, inject.url.span, problems);
-        injections.push(injection(&inject.url.value, prefix, inject.headers.clone(), config));
+        injections.push(injection(&inject.url.value, prefix, inject.headers.clone(), config, inject.redact));
     }
     injections
 }
@@ -255,13 +258,15 @@ fn injection(
     prefix: Prefix,
     fields: Vec<(HeaderName, exeat_policy::manifest::HeaderValueSpec)>,
     config: &Config,
+    redact: Redact,
 ) -> Injection {
     let loopback = |ip: std::net::IpAddr| ip.to_canonical().is_loopback();
     let plain_http = match prefix.host().ip() {
         Some(ip) => loopback(ip),
         None => config.dns.hosts.get(prefix.host().as_str()).is_some_and(|ips| ips.iter().copied().all(loopback)),
     };
-    Injection { server: server.into(), prefix, fields, user: false, plain_http }
+    let redactor = LastRedactor::default();
+    Injection { server: server.into(), prefix, fields, user: false, plain_http, redact, redactor }
 }
 
 /// The prefix that a server's URL stands for; its query plays no part.

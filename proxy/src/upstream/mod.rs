@@ -7,6 +7,7 @@
 mod body;
 mod dial;
 mod failure;
+mod fetch;
 mod next;
 mod pool;
 mod race;
@@ -28,6 +29,7 @@ use tokio::time::timeout;
 pub(crate) use body::UpstreamBody;
 use dial::Fresh;
 pub(crate) use failure::{Failure, Fate};
+pub(crate) use fetch::{Bounds, Message, fetch};
 pub(crate) use next::NextProxy;
 use pool::{Pool, Sender, Turn};
 pub(crate) use raw::Raw;
