@@ -5,6 +5,7 @@ mod git;
 mod grpc;
 mod index;
 mod mcp;
+mod oauth;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ pub use git::git_server;
 pub use grpc::GrpcServer;
 pub use index::Packages;
 pub use mcp::McpServer;
+pub use oauth::{AuthorizationServer, ClientKey, TokenSettings};
 
 use crate::client::Cmd;
 use crate::gateway::profile_dir;
@@ -70,7 +72,7 @@ impl Default for NodeDir {
     fn default() -> Self {
         let dir = TempDir::new().unwrap();
         std::os::unix::fs::symlink(node_modules(), dir.path().join("node_modules")).unwrap();
-        for name in ["fetch.mjs", "guard_listen.mjs", "http2_client.mjs", "mcp_client.mjs", "use_proxy.mjs"] {
+        for name in ["authorization_server.mjs", "fetch.mjs", "guard_listen.mjs", "http2_client.mjs", "mcp_client.mjs", "use_proxy.mjs"] {
             std::fs::copy(script(name), dir.path().join(name)).unwrap();
         }
         Self(dir)

@@ -271,6 +271,7 @@ pub(super) mod tests {
                 next_proxy: None,
                 tls: ClientTls::new(Vec::new()),
                 connect_time: Duration::from_secs(1),
+                keepalive: None,
             }),
             metrics: Metrics::new().unwrap(),
         }
