@@ -72,7 +72,14 @@ impl Default for NodeDir {
     fn default() -> Self {
         let dir = TempDir::new().unwrap();
         std::os::unix::fs::symlink(node_modules(), dir.path().join("node_modules")).unwrap();
-        for name in ["authorization_server.mjs", "fetch.mjs", "guard_listen.mjs", "http2_client.mjs", "mcp_client.mjs", "use_proxy.mjs"] {
+        for name in [
+            "authorization_server.mjs",
+            "fetch.mjs",
+            "guard_listen.mjs",
+            "http2_client.mjs",
+            "mcp_client.mjs",
+            "use_proxy.mjs",
+        ] {
             std::fs::copy(script(name), dir.path().join(name)).unwrap();
         }
         Self(dir)

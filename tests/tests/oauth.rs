@@ -76,7 +76,8 @@ async fn a_program_is_run_once_for_as_long_as_its_value_is_used() {
     let script = "#!/bin/sh\nprintf x >> @DIR@/runs\necho \"Bearer from-$1-$GIVEN-$HIDDEN\"\n";
     let dir = TempDir::new().unwrap();
     let script = script.replace("@DIR@", dir.path().to_str().unwrap());
-    let command = format!("{{ command = [\"/bin/sh\", \"{0}/get\", \"$(id)\"], pass_env = [\"GIVEN\"] }}", dir.path().display());
+    let command =
+        format!("{{ command = [\"/bin/sh\", \"{0}/get\", \"$(id)\"], pass_env = [\"GIVEN\"] }}", dir.path().display());
     std::fs::write(dir.path().join("get"), script).unwrap();
     let setup = setup.set("bindings", "TOKEN", &command).env("GIVEN", "given").env("HIDDEN", "hidden");
     let gateway = setup.start().await;
@@ -233,7 +234,8 @@ async fn a_replaced_refresh_token_is_on_disk_before_its_access_token_is_used() {
     let kept = folder.path().to_owned();
     // The origin looks into the store the moment it sees the access token.
     let look = Reply::computed(move |_| {
-        let found = stored(&kept).map_or("nothing".to_owned(), |content| content["refresh_token"].as_str().unwrap().to_owned());
+        let found =
+            stored(&kept).map_or("nothing".to_owned(), |content| content["refresh_token"].as_str().unwrap().to_owned());
         async move { Reply::text(&found) }
     });
     let (origin, setup) = scene(Site::default().at("/look", look)).await;
@@ -370,9 +372,7 @@ async fn the_issuer_is_the_configs_and_metadata_has_to_agree() {
         ("https://as.test:{port}", "https://mcp.test:{port}/other", "https://as.test:{port}", false),
     ] {
         let (issuer, resource, servers) = (issuer.to_owned(), resource.to_owned(), servers.to_owned());
-        let port = |request: &Request| {
-            request.value("host").unwrap().rsplit_once(':').unwrap().1.to_owned()
-        };
+        let port = |request: &Request| request.value("host").unwrap().rsplit_once(':').unwrap().1.to_owned();
         let server_metadata = Reply::computed(move |request| {
             let text = format!(r#"{{"issuer":"{issuer}","token_endpoint":"https://as.test:{{port}}/token"}}"#);
             let text = text.replace("{port}", &port(&request));

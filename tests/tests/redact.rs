@@ -15,7 +15,14 @@ fn mask() -> String {
 async fn origin(site: Site) -> (Origin, Setup) {
     let ca = TestCa::new();
     let origin = Origin::https(site, &ca.leaf(&[HOST])).await;
-    (origin, Gateway::setup().names(&[HOST]).trust(&ca).allow(&[HOST]).bind("DOCS_AUTHORIZATION", &format!("Bearer {TOKEN}")))
+    (
+        origin,
+        Gateway::setup()
+            .names(&[HOST])
+            .trust(&ca)
+            .allow(&[HOST])
+            .bind("DOCS_AUTHORIZATION", &format!("Bearer {TOKEN}")),
+    )
 }
 
 /// A gateway that puts [`TOKEN`] on every request to a site.
@@ -57,7 +64,9 @@ async fn every_form_is_gone_from_bodies_of_known_length() {
     assert_gone(&answer.text());
     assert_eq!(answer.value("content-length").unwrap(), text.len().to_string(), "the mask is as long as the form");
     assert!(answer.text().starts_with(&format!("you sent: {} | ", mask())), "{}", answer.text());
-    gateway.await_metric("exeat_redactions_total", &[("server", "docs"), ("place", "body")], forms().len() as f64).await;
+    gateway
+        .await_metric("exeat_redactions_total", &[("server", "docs"), ("place", "body")], forms().len() as f64)
+        .await;
 }
 
 #[tokio::test]
@@ -178,9 +187,12 @@ async fn how_far_the_search_goes_is_the_configs_to_say() {
     let site = Site::default().at("/off", echo()).at("/headers", echo()).at("/pass", coded);
     let (origin, setup) = origin(site).await;
     let mut text = String::new();
-    for (path, key) in [("off", "redact = \"off\""), ("headers", "redact = \"headers\""), ("pass", "redact_encoded = \"pass\"")] {
+    for (path, key) in
+        [("off", "redact = \"off\""), ("headers", "redact = \"headers\""), ("pass", "redact_encoded = \"pass\"")]
+    {
         let url = origin.url(HOST, &format!("/{path}"));
-        text += &format!("[[inject]]\nurl = {url:?}\nheaders = {{ Authorization = \"${{DOCS_AUTHORIZATION}}\" }}\n{key}\n");
+        text +=
+            &format!("[[inject]]\nurl = {url:?}\nheaders = {{ Authorization = \"${{DOCS_AUTHORIZATION}}\" }}\n{key}\n");
     }
     let gateway = setup.clone().start().await;
     let config = setup.exeat_toml(gateway.dir()) + &text;
@@ -208,7 +220,10 @@ async fn requests_without_credentials_are_left_alone() {
     let head = format!("GET /other HTTP/1.1\r\nHost: {HOST}\r\nAccept-Encoding: gzip\r\nRange: bytes=0-1");
     conn.roundtrip(&head).await.assert_ok("x");
     let request = origin.only_request().await;
-    assert_eq!((request.values("accept-encoding"), request.values("range")), (vec!["gzip".to_owned()], vec!["bytes=0-1".to_owned()]));
+    assert_eq!(
+        (request.values("accept-encoding"), request.values("range")),
+        (vec!["gzip".to_owned()], vec!["bytes=0-1".to_owned()])
+    );
 }
 
 #[tokio::test]

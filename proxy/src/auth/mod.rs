@@ -262,8 +262,10 @@ mod tests {
         assert_eq!(accounts.challenges().collect::<Vec<_>>(), [r#"Basic realm="exeat""#, r#"Bearer realm="exeat""#]);
         assert!(accounts.required() && !Accounts::default().required());
         assert_eq!(format!("{accounts:?}"), r#"Accounts { users: ["alice", "bob"], tokens: ["ci"] }"#);
-        let missing =
-            Auth { users: BTreeMap::from([("eve".to_owned(), SecretSource::File("absent".into()))]), ..Auth::default() };
+        let missing = Auth {
+            users: BTreeMap::from([("eve".to_owned(), SecretSource::File("absent".into()))]),
+            ..Auth::default()
+        };
         let error = Accounts::load(&missing).unwrap_err();
         assert!(error.starts_with("[listen.auth] users.eve: the file absent cannot be read"), "{error}");
     }

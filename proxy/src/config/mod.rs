@@ -23,7 +23,8 @@ mod credentials;
 mod read;
 
 pub use credentials::{
-    AuthorizationServer, Binding, ClientAuth, CommandSource, Encoded, Grant, OAuthSource, Place, Redact, RedactScope, SecretSource,
+    AuthorizationServer, Binding, ClientAuth, CommandSource, Encoded, Grant, OAuthSource, Place, Redact, RedactScope,
+    SecretSource,
 };
 
 /// The whole config.

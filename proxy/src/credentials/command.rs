@@ -28,7 +28,8 @@ pub(super) async fn run(source: &CommandSource) -> Result<Fresh, MintError> {
     let seen = USUAL.into_iter().chain(source.pass_env.iter().map(String::as_str));
     command.envs(seen.filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0).kill_on_drop(true);
-    let child = command.spawn().map_err(|error| MintError::new(format_args!("{program} cannot be started: {error}")))?;
+    let child =
+        command.spawn().map_err(|error| MintError::new(format_args!("{program} cannot be started: {error}")))?;
     let mut running = Running::new(child);
     match timeout(source.timeout, running.output()).await {
         Ok(output) => {
@@ -113,7 +114,8 @@ mod tests {
 
     #[tokio::test]
     async fn arguments_reach_the_program_as_they_are_written() {
-        let arguments = vec!["-c".to_owned(), "printf '%s' \"$1\"".to_owned(), "sh".to_owned(), "$(id) `id` ;".to_owned()];
+        let arguments =
+            vec!["-c".to_owned(), "printf '%s' \"$1\"".to_owned(), "sh".to_owned(), "$(id) `id` ;".to_owned()];
         let source = CommandSource { arguments, ..shell("") };
         assert_eq!(printed(&source).await.as_deref(), Ok("$(id) `id` ;"));
     }

@@ -239,11 +239,8 @@ impl Injector {
             names.map(move |name| (injection, name))
         });
         let problem = |(injection, name): (&Injection, &str)| {
-            let problem = if injection.user {
-                Some(SourceError::NoUser(name.to_owned()))
-            } else {
-                self.sources.problem(name)
-            };
+            let problem =
+                if injection.user { Some(SourceError::NoUser(name.to_owned())) } else { self.sources.problem(name) };
             Some((Arc::clone(&injection.server), problem?))
         };
         placeholders.filter_map(problem).collect()

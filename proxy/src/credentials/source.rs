@@ -6,7 +6,7 @@ use std::sync::Arc;
 use secrecy::SecretString;
 
 use super::error::SourceError;
-use super::minted::{Minted, Errand};
+use super::minted::{Errand, Minted};
 use super::stored::Stored;
 use crate::config::Binding;
 

@@ -65,9 +65,7 @@ impl Stored {
     /// There is none.
     pub(crate) fn secret(&self) -> Result<Arc<SecretString>, StoredError> {
         let secret = match &self.0 {
-            Place::Env { variable, value } => {
-                value.clone().ok_or_else(|| StoredError::EnvMissing(variable.clone()))?
-            }
+            Place::Env { variable, value } => value.clone().ok_or_else(|| StoredError::EnvMissing(variable.clone()))?,
             Place::File { path, cache } => read(path, cache)?,
         };
         if secret.expose_secret().trim().is_empty() { Err(StoredError::Empty) } else { Ok(secret) }

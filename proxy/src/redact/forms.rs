@@ -23,7 +23,8 @@ fn secrets(value: &[u8]) -> Vec<Secret> {
     let owned = |secret: &[u8]| Zeroizing::new(secret.to_vec());
     let space = value.iter().position(|&byte| byte == b' ');
     let (scheme, rest) = value.split_at(space.unwrap_or(0));
-    let is_scheme = !scheme.is_empty() && scheme.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"-_+.".contains(&byte));
+    let is_scheme =
+        !scheme.is_empty() && scheme.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"-_+.".contains(&byte));
     let secret = if is_scheme { rest.trim_ascii() } else { value.trim_ascii() };
     let mut secrets = vec![owned(secret)];
     if scheme.eq_ignore_ascii_case(b"Basic")

@@ -107,7 +107,10 @@ mod tests {
         let redactor = redactor(&["Bearer data-data-data"]);
         let mut masker = Masker::new(redactor);
         for event in ["data: x\n\n", "data: {\"a\":1}\n\n", ": data\n\n"] {
-            assert_eq!(masker.push(Bytes::from_static(event.as_bytes()), false), (Bytes::from_static(event.as_bytes()), 0));
+            assert_eq!(
+                masker.push(Bytes::from_static(event.as_bytes()), false),
+                (Bytes::from_static(event.as_bytes()), 0)
+            );
         }
         assert_eq!(masker.push(Bytes::from_static(b"data"), false).0, "");
         assert_eq!(masker.push(Bytes::from_static(b": y\n\n"), false).0, "data: y\n\n");

@@ -53,10 +53,7 @@ pub(crate) async fn fetch(
     headers.insert(header::HOST, host.map_err(|_| Failure::protocol("its host cannot stand in a Host field"))?);
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = method;
-    *request.uri_mut() = target
-        .path_and_query()
-        .parse()
-        .map_err(|_| Failure::protocol("its path cannot be sent"))?;
+    *request.uri_mut() = target.path_and_query().parse().map_err(|_| Failure::protocol("its path cannot be sent"))?;
     *request.headers_mut() = headers;
     let exchange = async {
         let stream = super::dial(route, permit).await?;

@@ -169,7 +169,12 @@ fn visible(text: &Spanned<String>, fields: &Fields<'_>) -> bool {
     let good = !text.value.is_empty() && text.value.bytes().all(|byte| (0x20..0x7f).contains(&byte));
     if !good {
         let message = format!("{}: expected an identifier of visible ASCII characters", quoted(fields.path()));
-        fields.problems().report(Code::BadValue, text.span, message, "write the id that the server knows the client by");
+        fields.problems().report(
+            Code::BadValue,
+            text.span,
+            message,
+            "write the id that the server knows the client by",
+        );
     }
     good
 }

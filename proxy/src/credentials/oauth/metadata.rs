@@ -107,7 +107,11 @@ mod tests {
         for (url, inside, behind) in [
             ("https://a.test", "https://a.test/.well-known/x", "https://a.test/.well-known/x"),
             ("https://a.test/", "https://a.test/.well-known/x", "https://a.test/.well-known/x"),
-            ("https://a.test:8443/t/1/", "https://a.test:8443/.well-known/x/t/1", "https://a.test:8443/t/1/.well-known/x"),
+            (
+                "https://a.test:8443/t/1/",
+                "https://a.test:8443/.well-known/x/t/1",
+                "https://a.test:8443/t/1/.well-known/x",
+            ),
             ("https://a.test/mcp?k=v", "https://a.test/.well-known/x/mcp?k=v", "https://a.test/mcp/.well-known/x"),
         ] {
             let target = Target::parse(url).unwrap();

@@ -147,9 +147,9 @@ impl OAuth {
     fn authenticate(&self, endpoint: &Endpoint, form: &mut Form, headers: &mut HeaderMap) -> Result<(), MintError> {
         let id = &self.source.client_id;
         let proof = match &self.proof {
-            Some(proof) => Some(
-                proof.secret().map_err(|error| MintError::new(format_args!("the client's own secret: {error}")))?,
-            ),
+            Some(proof) => {
+                Some(proof.secret().map_err(|error| MintError::new(format_args!("the client's own secret: {error}")))?)
+            }
             None => None,
         };
         match (&self.source.client_auth, proof) {
@@ -180,12 +180,16 @@ impl OAuth {
         let parsed: Result<TokenAnswer, _> = serde_json::from_slice(&answer.body);
         // What serde says about an error may quote what it read.
         let Ok(TokenAnswer { access_token, token_type, expires_in, refresh_token, error }) = parsed else {
-            return Err(MintError::new(format_args!("the token endpoint answered {}, and no JSON of a token", answer.status)));
+            return Err(MintError::new(format_args!(
+                "the token endpoint answered {}, and no JSON of a token",
+                answer.status
+            )));
         };
         let access_token = access_token.map(Zeroizing::new).filter(|_| answer.status.is_success());
         let refresh_token = refresh_token.map(SecretString::from);
         let Some(access_token) = access_token.filter(|token| !token.is_empty()) else {
-            let error = error.filter(|error| is_error_code(error)).map(|error| format!(" ({error})")).unwrap_or_default();
+            let error =
+                error.filter(|error| is_error_code(error)).map(|error| format!(" ({error})")).unwrap_or_default();
             return Err(MintError::new(format_args!("the token endpoint answered {}{error}", answer.status)));
         };
         if !token_type.is_some_and(|kind| kind.eq_ignore_ascii_case("Bearer")) {
@@ -281,7 +285,11 @@ mod tests {
     #[test]
     fn anything_else_is_no_token_and_is_not_quoted() {
         for (status, body, expected) in [
-            (400, r#"{"error":"invalid_grant","error_description":"canary"}"#, "answered 400 Bad Request (invalid_grant)"),
+            (
+                400,
+                r#"{"error":"invalid_grant","error_description":"canary"}"#,
+                "answered 400 Bad Request (invalid_grant)",
+            ),
             (400, r#"{"error":"canary canary"}"#, "answered 400 Bad Request"),
             (401, r#"{"access_token":"canary","token_type":"Bearer"}"#, "answered 401 Unauthorized"),
             (200, r#"{"access_token":"","token_type":"Bearer"}"#, "answered 200 OK"),

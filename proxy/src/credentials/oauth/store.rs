@@ -67,7 +67,8 @@ impl Store {
         }
         let mut name = self.path.clone().into_os_string();
         name.push(".lock");
-        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(name).map_err(failed)?;
+        let lock =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(name).map_err(failed)?;
         let began = Instant::now();
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -110,7 +111,9 @@ impl Locked {
         let content: Option<Content> = serde_json::from_slice(&text).ok();
         let known = content.filter(|content| content.version == 1 && text.len() <= 2 * MAX_SECRET);
         known.map(Some).ok_or_else(|| {
-            MintError::new(format_args!("the store {path} is not one of this version; remove it to start with the first token"))
+            MintError::new(format_args!(
+                "the store {path} is not one of this version; remove it to start with the first token"
+            ))
         })
     }
 
@@ -187,7 +190,8 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(folder.path().join("kept")).unwrap().mode() & 0o777, 0o700);
         assert!(!fs::read_to_string(&path).unwrap().contains("one"));
-        let names: Vec<_> = fs::read_dir(folder.path().join("kept")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let names: Vec<_> =
+            fs::read_dir(folder.path().join("kept")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names.len(), 2, "{names:?}");
     }
 

@@ -110,18 +110,59 @@ fn tokens_come_from_authorization_servers() {
 #[test]
 fn an_oauth_source_is_read_with_every_problem() {
     for (table, expected) in [
-        ("", &["E0005 the key `grant` of", "E0006 `bindings.A.oauth`: expected `token_url` or `issuer`, found neither", "E0005 the key `client_id` of"][..]),
-        (&format!("{CLIENT}issuer = \"https://as.example\"\n"), &["E0006 `bindings.A.oauth`: expected `token_url` or `issuer`, found both"]),
-        (&format!("{CLIENT}store = \"x\"\n"), &["E0006 `bindings.A.oauth.store`: the grant `client_credentials` has none"]),
-        (&format!("{CLIENT}client_secret = \"s3cret\"\n"), &["E0106 `bindings.A.oauth.client_secret`: expected a table"]),
-        (&format!("{CLIENT}client_secret = {{ command = [\"x\"] }}\n"), &["E0302 `bindings.A.oauth.client_secret`: the source `command` is one for"]),
-        (&format!("{CLIENT}client_auth = \"client_secret_post\"\n"), &["E0006 `bindings.A.oauth`: this way of proving it needs `client_secret`"]),
-        (&format!("{CLIENT}client_auth = \"none\"\nclient_secret = {{ env = \"S\" }}\n"), &["E0006 `bindings.A.oauth`: `client_auth` is `none`"]),
-        (&format!("{CLIENT}scopes = [\"a b\"]\nscheme = \"a b\"\nscope = 1\n"), &["E0006 `bindings.A.oauth.scopes[0]`: expected one scope", "E0006 `bindings.A.oauth.scheme`: expected the name of a scheme", "E0003 unknown key `scope`"]),
+        (
+            "",
+            &[
+                "E0005 the key `grant` of",
+                "E0006 `bindings.A.oauth`: expected `token_url` or `issuer`, found neither",
+                "E0005 the key `client_id` of",
+            ][..],
+        ),
+        (
+            &format!("{CLIENT}issuer = \"https://as.example\"\n"),
+            &["E0006 `bindings.A.oauth`: expected `token_url` or `issuer`, found both"],
+        ),
+        (
+            &format!("{CLIENT}store = \"x\"\n"),
+            &["E0006 `bindings.A.oauth.store`: the grant `client_credentials` has none"],
+        ),
+        (
+            &format!("{CLIENT}client_secret = \"s3cret\"\n"),
+            &["E0106 `bindings.A.oauth.client_secret`: expected a table"],
+        ),
+        (
+            &format!("{CLIENT}client_secret = {{ command = [\"x\"] }}\n"),
+            &["E0302 `bindings.A.oauth.client_secret`: the source `command` is one for"],
+        ),
+        (
+            &format!("{CLIENT}client_auth = \"client_secret_post\"\n"),
+            &["E0006 `bindings.A.oauth`: this way of proving it needs `client_secret`"],
+        ),
+        (
+            &format!("{CLIENT}client_auth = \"none\"\nclient_secret = {{ env = \"S\" }}\n"),
+            &["E0006 `bindings.A.oauth`: `client_auth` is `none`"],
+        ),
+        (
+            &format!("{CLIENT}scopes = [\"a b\"]\nscheme = \"a b\"\nscope = 1\n"),
+            &[
+                "E0006 `bindings.A.oauth.scopes[0]`: expected one scope",
+                "E0006 `bindings.A.oauth.scheme`: expected the name of a scheme",
+                "E0003 unknown key `scope`",
+            ],
+        ),
         (&CLIENT.replace("https://as", "http://as"), &["E0006 `bindings.A.oauth.token_url`: expected https"]),
-        (&CLIENT.replace("https://as", "https://u:p@as"), &["E0006 `bindings.A.oauth.token_url`: expected a URL without user name"]),
-        (&CLIENT.replace("token_url = \"https://as.example/token\"", "issuer = \"https://as.example/?x\""), &["E0006 `bindings.A.oauth.issuer`: an issuer has no query"]),
-        (&CLIENT.replace("client_credentials", "password"), &["E0006 `bindings.A.oauth.grant` does not take `password`"]),
+        (
+            &CLIENT.replace("https://as", "https://u:p@as"),
+            &["E0006 `bindings.A.oauth.token_url`: expected a URL without user name"],
+        ),
+        (
+            &CLIENT.replace("token_url = \"https://as.example/token\"", "issuer = \"https://as.example/?x\""),
+            &["E0006 `bindings.A.oauth.issuer`: an issuer has no query"],
+        ),
+        (
+            &CLIENT.replace("client_credentials", "password"),
+            &["E0006 `bindings.A.oauth.grant` does not take `password`"],
+        ),
     ] {
         let found = problems(&format!("[bindings.A.oauth]\n{table}"));
         assert_eq!(found.len(), expected.len(), "{table}: {found:#?}");
