@@ -24,7 +24,7 @@ mod listener;
 mod load;
 mod metrics;
 mod permit;
-mod redact;
+pub mod redact;
 mod respond;
 pub mod server;
 mod snapshot;

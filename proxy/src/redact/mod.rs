@@ -20,16 +20,16 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use zeroize::Zeroizing;
 
 pub(crate) use body::{Counts, Redacted};
-pub(crate) use stream::Masker;
+pub use stream::Masker;
 
 /// What stands in the place of each byte of a credential.
 const MASK: u8 = b'*';
 
 /// The length from which a value is searched for, in bytes: what is shorter stands in ordinary text by chance.
-pub(crate) const MIN_SECRET: usize = 6;
+pub const MIN_SECRET: usize = 6;
 
 /// Finds the forms of some credentials.
-pub(crate) struct Redactor {
+pub struct Redactor {
     patterns: Vec<Zeroizing<Vec<u8>>>,
     automaton: AhoCorasick,
     /// Which bytes a form begins with.
@@ -50,7 +50,7 @@ impl Redactor {
     ///
     /// # Errors
     /// The forms are too many or too long to be searched for, which no credential that fits a field is.
-    pub(crate) fn new<'v>(values: impl Iterator<Item = &'v [u8]>) -> Result<Option<Self>, String> {
+    pub fn new<'v>(values: impl Iterator<Item = &'v [u8]>) -> Result<Option<Self>, String> {
         let mut patterns: Vec<Zeroizing<Vec<u8>>> = values.flat_map(forms::of_field).collect();
         patterns.sort_unstable_by(|one, other| one.as_slice().cmp(other));
         patterns.dedup();

@@ -8,7 +8,7 @@ use super::{MASK, Redactor, mask};
 
 /// Overwrites what is found in a stream of bytes.
 #[derive(Debug)]
-pub(crate) struct Masker {
+pub struct Masker {
     redactor: Arc<Redactor>,
     /// The end of what has arrived, as it arrived, that could be the beginning of a form.
     held: BytesMut,
@@ -18,17 +18,19 @@ pub(crate) struct Masker {
 
 impl Masker {
     /// Searches a stream from its beginning.
-    pub(crate) fn new(redactor: Arc<Redactor>) -> Self {
+    #[must_use]
+    pub fn new(redactor: Arc<Redactor>) -> Self {
         Self { redactor, held: BytesMut::new(), found: 0 }
     }
 
     /// How many bytes are held back.
-    pub(crate) fn held(&self) -> usize {
+    #[must_use]
+    pub fn held(&self) -> usize {
         self.held.len()
     }
 
     /// Takes the next piece, the `last` one or not. Gives what can go on, and how many forms were overwritten in it.
-    pub(crate) fn push(&mut self, piece: Bytes, last: bool) -> (Bytes, usize) {
+    pub fn push(&mut self, piece: Bytes, last: bool) -> (Bytes, usize) {
         if self.held.is_empty() {
             let unfinished = if last { 0 } else { self.redactor.unfinished(&piece) };
             if unfinished == 0 && !self.redactor.is_in(&piece) {
