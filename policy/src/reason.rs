@@ -80,6 +80,7 @@ reasons! {
     ConnectFailed = "connect_failed", "the upstream could not be reached";
     UpstreamTls = "upstream_tls", "the upstream's TLS handshake or certificate was not acceptable";
     UpstreamProtocol = "upstream_protocol", "the upstream closed early or did not speak HTTP";
+    UpstreamEncoded = "upstream_encoded", "the answer is coded, so that credentials in it could not be found";
     UpstreamTimeout = "upstream_timeout", "the upstream did not answer in time";
     UpstreamProxy = "upstream_proxy", "the next proxy did not open the connection";
     PolicyChanged = "policy_changed", "a reload narrowed the policy";

@@ -68,6 +68,7 @@ impl Outcome {
             | Reason::ConnectFailed
             | Reason::UpstreamTls
             | Reason::UpstreamProtocol
+            | Reason::UpstreamEncoded
             | Reason::UpstreamTimeout
             | Reason::UpstreamProxy
             | Reason::Internal => Self::Error,

@@ -5,7 +5,7 @@
 //! `exeat-policy` crate; this one brings the decisions to real traffic.
 //!
 //! The modules depend on each other downwards only: [`cli`] → server → listener → gate → intercept, tunnel,
-//! upstream, credentials, auth → audit, respond, metrics.
+//! upstream, credentials, redact, auth → audit, respond, metrics.
 
 mod admin;
 mod audit;
@@ -27,6 +27,7 @@ mod listener;
 mod load;
 mod metrics;
 mod permit;
+pub mod redact;
 mod respond;
 pub mod server;
 mod snapshot;

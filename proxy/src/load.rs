@@ -9,15 +9,18 @@ use std::sync::Arc;
 
 use exeat_policy::diag::{Code, Diagnostic, Source, Span, has_errors};
 use exeat_policy::doc::{Format, MAX_BYTES};
-use exeat_policy::manifest::{ActsAs, ElicitationPolicy, Manifest, ProtocolMode, Server, Transport};
+use exeat_policy::manifest::{
+    ActsAs, AuthMode, ElicitationPolicy, HeaderValueSpec, Manifest, ProtocolMode, Server, Transport,
+};
 use exeat_policy::pattern::{Pattern, Prefix};
 use exeat_policy::policy::{DefaultVerdict, Layer};
 use exeat_policy::target::Target;
 use exeat_policy::{Policy, Rule, Verdict};
 use http::HeaderName;
+use http::header::AUTHORIZATION;
 
-use crate::config::Config;
-use crate::credentials::Injection;
+use crate::config::{Config, Redact};
+use crate::credentials::{Injection, LastRedactor};
 
 /// The manifest that is loaded when none is named.
 pub(crate) const EXAMPLE: &str = include_str!("../../config/agent.toml");
@@ -202,7 +205,7 @@ fn injections(
         for server in &manifest.servers {
             let source = &manifest.source;
             problems.extend(not_enforced(manifest, server));
-            let (url, written, fields) = match &server.transport {
+            let (url, written, fields, auth_mode, redact) = match &server.transport {
                 Transport::Stdio { .. } => continue,
                 Transport::Http { url, headers } => {
                     let fields = headers
@@ -212,10 +215,13 @@ fn injections(
                             Some((name, header.value.value.clone()))
                         })
                         .collect();
-                    (url.value.as_str(), (source, url.span), fields)
+                    (url.value.as_str(), (source, url.span), fields, None, Redact::default())
                 }
                 Transport::Catalog { name } => match config.catalog.get(&name.value) {
-                    Some(entry) => (entry.url.value.as_str(), (&entry.source, entry.url.span), entry.headers.clone()),
+                    Some(entry) => {
+                        let written = (&entry.source, entry.url.span);
+                        (entry.url.value.as_str(), written, entry.headers.clone(), entry.auth_mode, entry.redact)
+                    }
                     None => {
                         let message = format!("the gateway's catalog has no {:?}", name.value);
                         let help = format!("add [catalog.{}] with a url to exeat.toml", name.value);
@@ -227,41 +233,84 @@ fn injections(
             let (source, span) = written;
             let Some(prefix) = prefix(url, source, span, problems) else { continue };
             check_covered(policy, &prefix, source, span, problems);
+            let auth_mode = server.auth_mode.as_ref().map(|mode| mode.value).or(auth_mode);
+            problems.extend(unlike_auth_mode(manifest, server, auth_mode, &fields));
             let name = server.name.value.as_str();
             injections.retain(|injection| *injection.server != *name);
-            injections.push(as_whom(server, injection(name, prefix, fields, config)));
+            injections.push(as_whom(server, auth_mode, injection(name, prefix, fields, config, redact)));
         }
     }
     for inject in &config.inject {
         let Some(prefix) = prefix(&inject.url.value, &inject.source, inject.url.span, problems) else { continue };
         check_covered(policy, &prefix, &inject.source, inject.url.span, problems);
-        injections.push(injection(&inject.url.value, prefix, inject.headers.clone(), config));
+        injections.push(injection(&inject.url.value, prefix, inject.headers.clone(), config, inject.redact));
     }
     injections
 }
 
-/// Fits an injection to `actsAs`: a server that acts as nobody gets literal fields only.
-fn as_whom(server: &Server, mut injection: Injection) -> Injection {
-    match server.acts_as.as_ref().map(|acts_as| acts_as.value) {
-        Some(ActsAs::None) => injection.fields.retain(|(_, value)| value.placeholder().is_none()),
-        Some(ActsAs::User) => injection.user = true,
-        Some(ActsAs::Service) | None => {}
+/// Fits an injection to whom the server acts as and what it wants. A server that acts as nobody, or wants no proof, gets
+/// literal fields only. One that acts as the user gets what the session binds; without a field for it, that is the
+/// token of its provider.
+fn as_whom(server: &Server, auth_mode: Option<AuthMode>, mut injection: Injection) -> Injection {
+    let acts_as = server.acts_as.as_ref().map(|acts_as| acts_as.value);
+    if acts_as == Some(ActsAs::None) || auth_mode == Some(AuthMode::None) {
+        injection.fields.retain(|(_, value)| value.placeholder().is_none());
+        return injection;
+    }
+    if acts_as == Some(ActsAs::User) {
+        injection.user = true;
+        let provider = server.oauth_provider_id.as_ref().filter(|provider| !provider.value.is_empty());
+        if let Some(provider) = provider
+            && !injection.fields.iter().any(|(name, _)| *name == AUTHORIZATION)
+        {
+            let token = HeaderValueSpec::Placeholder(provider.value.clone());
+            injection.fields.push((AUTHORIZATION, token));
+        }
     }
     injection
+}
+
+/// Warns where the server's `auth_mode` and its fields do not go together.
+fn unlike_auth_mode(
+    manifest: &Manifest,
+    server: &Server,
+    auth_mode: Option<AuthMode>,
+    fields: &[(HeaderName, HeaderValueSpec)],
+) -> Option<Diagnostic> {
+    let filled = fields.iter().any(|(_, value)| value.placeholder().is_some());
+    let acts_as = server.acts_as.as_ref().map(|acts_as| acts_as.value);
+    let provided = acts_as == Some(ActsAs::User) && server.oauth_provider_id.is_some();
+    let (message, help) = match (auth_mode?, filled) {
+        (AuthMode::None, true) => (
+            format!("the auth_mode of {:?} is \"none\", so its placeholders are left out", server.name.value),
+            "remove the placeholders, or write how the server wants its callers to prove who they are",
+        ),
+        (AuthMode::ApiKey | AuthMode::OAuth, false) if acts_as != Some(ActsAs::None) && !provided => (
+            format!(
+                "{:?} wants a credential, and no header carries one: the client's own goes through",
+                server.name.value
+            ),
+            "add a header such as Authorization = \"${NAME}\", and bind NAME in the gateway's config",
+        ),
+        _ => return None,
+    };
+    Some(Diagnostic::new(Code::UnlikeAuthMode, &manifest.source, server.span, message, help))
 }
 
 fn injection(
     server: &str,
     prefix: Prefix,
-    fields: Vec<(HeaderName, exeat_policy::manifest::HeaderValueSpec)>,
+    fields: Vec<(HeaderName, HeaderValueSpec)>,
     config: &Config,
+    redact: Redact,
 ) -> Injection {
     let loopback = |ip: std::net::IpAddr| ip.to_canonical().is_loopback();
     let plain_http = match prefix.host().ip() {
         Some(ip) => loopback(ip),
         None => config.dns.hosts.get(prefix.host().as_str()).is_some_and(|ips| ips.iter().copied().all(loopback)),
     };
-    Injection { server: server.into(), prefix, fields, user: false, plain_http }
+    let redactor = LastRedactor::default();
+    Injection { server: server.into(), prefix, fields, user: false, plain_http, redact, redactor }
 }
 
 /// The prefix that a server's URL stands for; its query plays no part.
@@ -386,6 +435,61 @@ mod tests {
         assert_eq!(load(&inputs).unwrap().warnings[0].code, Code::Unrestricted);
         inputs.overrides.push("policy.default=\"deny\"".to_owned());
         assert!(load(&inputs).unwrap().warnings.is_empty());
+    }
+
+    /// What is injected for a server, as `NAME=VALUE` with whether it is the user's, and the codes of the warnings.
+    fn injected(server: &str) -> (Vec<String>, bool, Vec<&'static str>) {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!("name = \"a\"\n[network_access]\nallowed = [\"a.test\"]\n[mcpServers.s]\n{server}\n");
+        let config =
+            "[catalog.c]\nurl = \"https://a.test/mcp\"\nauth_mode = \"api_key\"\nheaders = { X-Key = \"${KEY}\" }\n";
+        let inputs = Inputs {
+            config: Some(write(folder.path(), "exeat.toml", config)),
+            manifests: vec![write(folder.path(), "agent.toml", &text)],
+            overrides: Vec::new(),
+        };
+        let loaded = load(&inputs).unwrap();
+        let warnings = loaded.warnings.iter().map(|warning| warning.code.as_str()).collect();
+        let [injection] = &loaded.injections[..] else { panic!("{:?}", loaded.injections) };
+        let fields = injection.fields.iter().map(|(name, value)| match value {
+            HeaderValueSpec::Literal(text) => format!("{name}={text}"),
+            HeaderValueSpec::Placeholder(binding) => format!("{name}=${binding}"),
+        });
+        (fields.collect(), injection.user, warnings)
+    }
+
+    #[test]
+    fn whom_a_server_acts_as_decides_what_is_put_on() {
+        const HEADERS: &str = "url = \"https://a.test/mcp\"\nheaders = { Authorization = \"${A}\", X-Team = \"t\" }\n";
+        const BARE: &str = "url = \"https://a.test/mcp\"\n";
+        let unlike = Code::UnlikeAuthMode.as_str();
+        let both = ["authorization=$A", "x-team=t"];
+        for (head, rest, fields, user, warnings) in [
+            (HEADERS, "", &both[..], false, &[][..]),
+            (HEADERS, "actsAs = \"service\"\nauth_mode = \"oauth\"", &both, false, &[]),
+            (HEADERS, "actsAs = \"none\"", &["x-team=t"], false, &["W0104"]),
+            (HEADERS, "actsAs = \"user\"", &both, true, &[]),
+            (HEADERS, "actsAs = \"user\"\noauth_provider_id = \"linear\"", &both, true, &[]),
+            (HEADERS, "auth_mode = \"none\"", &["x-team=t"], false, &[unlike]),
+            (BARE, "auth_mode = \"api_key\"", &[], false, &[unlike]),
+            (BARE, "actsAs = \"none\"\nauth_mode = \"oauth\"", &[], false, &[]),
+            (BARE, "actsAs = \"user\"\nauth_mode = \"oauth\"", &[], true, &[unlike]),
+            (
+                BARE,
+                "actsAs = \"user\"\nauth_mode = \"oauth\"\noauth_provider_id = \"linear\"",
+                &["authorization=$linear"],
+                true,
+                &[],
+            ),
+            (BARE, "oauth_provider_id = \"linear\"", &[], false, &[]),
+            ("use = \"catalog:c\"\n", "", &["x-key=$KEY"], false, &[]),
+            ("use = \"catalog:c\"\n", "auth_mode = \"none\"", &[], false, &[unlike]),
+            ("use = \"catalog:c\"\n", "actsAs = \"user\"", &["x-key=$KEY"], true, &[]),
+        ] {
+            let found = injected(&format!("{head}{rest}"));
+            let fields = fields.iter().map(|&field| field.to_owned()).collect::<Vec<_>>();
+            assert_eq!(found, (fields, user, warnings.to_vec()), "{head}{rest}");
+        }
     }
 
     #[test]

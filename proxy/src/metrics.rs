@@ -4,6 +4,7 @@
 //! from the first event on and the number of series never grows with traffic.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use exeat_policy::Reason;
 use prometheus::core::Collector;
@@ -30,6 +31,9 @@ pub(crate) struct Metrics {
     pub(crate) connections_active: IntGauge,
     tasks: IntGauge,
     injections: IntCounterVec,
+    redactions: IntCounterVec,
+    refreshes: IntCounterVec,
+    expiries: IntGaugeVec,
     policy_info: IntGaugeVec,
     pub(crate) policy_generation: IntGauge,
     reload_success: IntCounter,
@@ -119,6 +123,24 @@ impl Metrics {
                 "Requests that carry bound credentials.",
                 &["server", "outcome"],
             )?,
+            redactions: counters(
+                &registry,
+                "redactions_total",
+                "Bound credentials that were taken out of answers, by where they stood, and answers withheld.",
+                &["server", "place"],
+            )?,
+            refreshes: counters(
+                &registry,
+                "credential_refresh_total",
+                "Attempts to mint the value of a binding.",
+                &["binding", "outcome"],
+            )?,
+            expiries: gauges(
+                &registry,
+                "credential_expiry_timestamp_seconds",
+                "When the minted value of a binding ends; 0 while there is none.",
+                &["binding"],
+            )?,
             policy_info: gauges(&registry, "policy_info", "The policy in force; always 1.", &["digest", "mode"])?,
             policy_generation: gauge(&registry, "policy_generation", "Counts the policies loaded since start.")?,
             reload_success: reloads.with_label_values(&["success"]),
@@ -154,6 +176,32 @@ impl Metrics {
         self.injections.with_label_values(&[server, injection_outcome(injected)]).inc();
     }
 
+    /// The counter of what was taken out of answers of a server at a place.
+    pub(crate) fn redactions(&self, server: &str, place: Place) -> IntCounter {
+        self.redactions.with_label_values(&[server, place.as_str()])
+    }
+
+    /// Counts one attempt to mint the value of a binding.
+    pub(crate) fn count_refresh(&self, binding: &str, success: bool) {
+        self.refreshes.with_label_values(&[binding, success_or_failure(success)]).inc();
+    }
+
+    /// Shows when the value of a binding ends.
+    pub(crate) fn show_expiry(&self, binding: &str, at: SystemTime) {
+        let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.expiries.with_label_values(&[binding]).set(i64::try_from(seconds).unwrap_or(i64::MAX));
+    }
+
+    /// Registers the bindings whose values are minted.
+    pub(crate) fn register_minted<'b>(&self, bindings: impl Iterator<Item = &'b str>) {
+        for binding in bindings {
+            for success in [true, false] {
+                self.refreshes.with_label_values(&[binding, success_or_failure(success)]);
+            }
+            self.expiries.with_label_values(&[binding]);
+        }
+    }
+
     /// Counts one reload.
     pub(crate) fn count_reload(&self, success: bool) {
         if success { self.reload_success.inc() } else { self.reload_failure.inc() }
@@ -168,6 +216,9 @@ impl Metrics {
             for injected in [true, false] {
                 self.injections.with_label_values(&[server, injection_outcome(injected)]);
             }
+            for place in Place::ALL {
+                self.redactions.with_label_values(&[server, place.as_str()]);
+            }
         }
     }
 
@@ -181,6 +232,36 @@ impl Metrics {
         let _ = TextEncoder::new().encode(&self.registry.gather(), &mut text);
         text
     }
+}
+
+/// Where in an answer a credential stood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the status line or a header field, of interim answers too.
+    Header,
+    /// In the body.
+    Body,
+    /// In a trailer field.
+    Trailer,
+    /// The answer was withheld, because its coding could not be searched.
+    Withheld,
+}
+
+impl Place {
+    const ALL: [Self; 4] = [Self::Header, Self::Body, Self::Trailer, Self::Withheld];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Header => "header",
+            Self::Body => "body",
+            Self::Trailer => "trailer",
+            Self::Withheld => "withheld",
+        }
+    }
+}
+
+const fn success_or_failure(success: bool) -> &'static str {
+    if success { "success" } else { "failure" }
 }
 
 const fn injection_outcome(injected: bool) -> &'static str {

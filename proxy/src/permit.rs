@@ -95,6 +95,16 @@ pub(crate) fn tunnel<'p>(
     judged
 }
 
+/// Leave for a call of the gateway's own, to a place that its config or an issuer that its config names. Manifests say
+/// what an agent may reach and have no say in it; the guard lies below it all the same.
+///
+/// # Errors
+/// The guard's reason.
+pub(crate) fn own_call(guard: &Guard, target: &Target) -> Result<Permit, Reason> {
+    guard.check_name(target.host(), target.port())?;
+    Ok(permit(target.scheme(), target.authority()))
+}
+
 fn permit(scheme: Scheme, authority: &Authority) -> Permit {
     Permit { origin: Origin { scheme, host: authority.host().clone(), port: authority.port() } }
 }

@@ -121,6 +121,7 @@ const fn status(reason: Reason) -> StatusCode {
         | Reason::ConnectFailed
         | Reason::UpstreamTls
         | Reason::UpstreamProtocol
+        | Reason::UpstreamEncoded
         | Reason::UpstreamProxy => StatusCode::BAD_GATEWAY,
         Reason::ConnectTimeout | Reason::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
         Reason::Internal => StatusCode::INTERNAL_SERVER_ERROR,

@@ -35,6 +35,9 @@ const POOL_IDLE: Duration = Duration::from_secs(60);
 /// How often unused connections are looked through.
 const REAP_EVERY: Duration = Duration::from_secs(15);
 
+/// How long the end waits for a credential that is being renewed.
+const SETTLE_TIME: Duration = Duration::from_secs(5);
+
 /// What a gateway is started with.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -180,7 +183,7 @@ impl Gateway {
         let own: Vec<SocketAddr> = std::iter::once(proxy_address).chain(admin_address).collect();
         let metrics = Metrics::new()?;
         let summary = summarise(&loaded, proxy_address, admin_address, &ca);
-        let snapshot = snapshot(1, loaded, &own)?;
+        let snapshot = snapshot(1, loaded, &own, None)?;
         let mut cautions = announce(&snapshot, &metrics);
         cautions.extend(exposed(proxy_address, admin_address));
         let (trigger, drain) = drain::pair();
@@ -262,6 +265,10 @@ impl Gateway {
             Ok(_) => tracing::info!("drained"),
             Err(_) => tracing::warn!("the drain time is over; closing what is left"),
         }
+        let snapshot = gate.current.get();
+        if timeout(SETTLE_TIME, snapshot.injector.sources().settle()).await.is_err() {
+            tracing::warn!("an authorization server has not answered; a refresh token that it replaced may be lost");
+        }
     }
 }
 
@@ -280,7 +287,7 @@ fn reload_files(gate: &Gate, options: &Options, own: &[SocketAddr]) {
     let before = gate.current.get();
     let next = load::load(&inputs(options))
         .map_err(StartError::from)
-        .and_then(|loaded| snapshot(before.generation + 1, loaded, own));
+        .and_then(|loaded| snapshot(before.generation + 1, loaded, own, Some(before.injector.sources())));
     match next {
         Ok(mut next) => {
             // A port that speaks TLS goes on doing so, and a plain one stays plain.
@@ -332,7 +339,12 @@ fn inputs(options: &Options) -> Inputs {
     }
 }
 
-fn snapshot(generation: u64, loaded: Loaded, own: &[SocketAddr]) -> Result<Snapshot, StartError> {
+fn snapshot(
+    generation: u64,
+    loaded: Loaded,
+    own: &[SocketAddr],
+    earlier: Option<&Sources>,
+) -> Result<Snapshot, StartError> {
     let Loaded { config, policy, injections, .. } = loaded;
     let mut extra = Vec::new();
     for path in &config.upstream.ca {
@@ -347,7 +359,8 @@ fn snapshot(generation: u64, loaded: Loaded, own: &[SocketAddr]) -> Result<Snaps
         connect_time: config.limits.connect_time,
         keepalive: config.limits.tcp_keepalive,
     };
-    let injector = Injector::new(injections, Sources::new(&config.bindings));
+    let route = Arc::new(route);
+    let injector = Injector::new(injections, Sources::new(&config.bindings, earlier));
     let accounts = Accounts::load(&config.listen.auth).map_err(StartError::File)?;
     let listen_tls = config.listen.tls.as_ref().map(tls::server_config).transpose().map_err(StartError::File)?;
     Ok(Snapshot { generation, policy, route, injector, accounts, listen_tls, config })
@@ -372,9 +385,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StartError>
 fn announce(snapshot: &Snapshot, metrics: &Metrics) -> Vec<String> {
     let servers = snapshot.injector.iter().map(|injection| &*injection.server);
     metrics.show_policy(snapshot.generation, snapshot.policy.digest(), servers);
+    metrics.register_minted(snapshot.injector.sources().minted());
     let refused = snapshot.injector.problems().into_iter();
     let mut problems: Vec<String> =
         refused.map(|(server, error)| format!("requests to {server} will be refused: {error}")).collect();
+    problems.extend(snapshot.injector.sources().warnings());
     if let Some(next) = &snapshot.config.upstream.proxy {
         problems.push(format!("{next} resolves names itself: [guard] does not see the addresses behind them"));
     }

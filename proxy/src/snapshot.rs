@@ -23,7 +23,7 @@ pub(crate) struct Snapshot {
     /// What may be reached.
     pub(crate) policy: Policy,
     /// What the way out is made under.
-    pub(crate) route: Route,
+    pub(crate) route: Arc<Route>,
     /// What is put on requests.
     pub(crate) injector: Injector,
     /// Who may use the gateway.

@@ -5,6 +5,7 @@ mod git;
 mod grpc;
 mod index;
 mod mcp;
+mod oauth;
 mod websocket;
 
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ pub use git::git_server;
 pub use grpc::GrpcServer;
 pub use index::Packages;
 pub use mcp::McpServer;
+pub use oauth::{AuthorizationServer, ClientKey, TokenSettings};
 pub use websocket::WebSocketServer;
 
 use crate::client::Cmd;
@@ -72,9 +74,15 @@ impl Default for NodeDir {
     fn default() -> Self {
         let dir = TempDir::new().unwrap();
         std::os::unix::fs::symlink(node_modules(), dir.path().join("node_modules")).unwrap();
-        let scripts =
-            ["fetch.mjs", "guard_listen.mjs", "http2_client.mjs", "http2_proxy.mjs", "mcp_client.mjs", "use_proxy.mjs"];
-        for name in scripts {
+        for name in [
+            "authorization_server.mjs",
+            "fetch.mjs",
+            "guard_listen.mjs",
+            "http2_client.mjs",
+            "http2_proxy.mjs",
+            "mcp_client.mjs",
+            "use_proxy.mjs",
+        ] {
             std::fs::copy(script(name), dir.path().join(name)).unwrap();
         }
         Self(dir)

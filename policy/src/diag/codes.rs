@@ -71,6 +71,7 @@ codes! {
 
     ServerNotPermitted = "W0301", "a server or injected prefix whose URL no rule permits";
     NotEnforced = "W0303", "a server's MCP policy, which this version does not enforce";
+    UnlikeAuthMode = "W0304", "a server whose auth_mode and header fields do not go together";
     Unrestricted = "W0302", "manifests that restrict nothing under a gateway that allows by default";
     IgnoredKey = "W0101", "a key that means nothing for this kind of server";
     CredentialInUrl = "W0102", "a query parameter of a url that looks like a credential";

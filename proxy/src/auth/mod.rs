@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 pub(crate) use limiter::Limiter;
 
 use crate::config::Auth;
-use crate::credentials::read_secret;
+use crate::credentials::Stored;
 
 /// Base64 with its padding or without: both are in use.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -79,15 +79,15 @@ impl Accounts {
     /// # Errors
     /// Which one cannot be read, and why.
     pub(crate) fn load(config: &Auth) -> Result<Self, String> {
-        let failed = |kind: &str, name: &str, error: String| format!("[listen.auth] {kind}.{name}: {error}");
+        let failed = |kind: &str, name: &str, error: &dyn fmt::Display| format!("[listen.auth] {kind}.{name}: {error}");
         let mut accounts = Self::default();
-        for (name, binding) in &config.users {
-            let password = read_secret(binding).map_err(|error| failed("users", name, error))?;
+        for (name, source) in &config.users {
+            let password = Stored::new(source).secret().map_err(|error| failed("users", name, &error))?;
             let digest = password_digest(name.as_bytes(), password.expose_secret().as_bytes());
             accounts.users.push(Arc::new(Account { name: name.as_str().into(), digest }));
         }
-        for (name, binding) in &config.tokens {
-            let token = read_secret(binding).map_err(|error| failed("tokens", name, error))?;
+        for (name, source) in &config.tokens {
+            let token = Stored::new(source).secret().map_err(|error| failed("tokens", name, &error))?;
             let digest = digest(&[token.expose_secret().as_bytes()]);
             accounts.tokens.push(Arc::new(Account { name: name.as_str().into(), digest }));
         }
@@ -183,14 +183,14 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::config::Binding;
+    use crate::config::SecretSource;
 
     fn accounts() -> Accounts {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, secret: &str| {
             let path = folder.path().join(name);
             std::fs::write(&path, secret).unwrap();
-            (name.to_owned(), Binding::File(path))
+            (name.to_owned(), SecretSource::File(path))
         };
         let config = Auth {
             users: BTreeMap::from([file("alice", "wonder:land\n"), file("bob", "builder")]),
@@ -262,8 +262,10 @@ mod tests {
         assert_eq!(accounts.challenges().collect::<Vec<_>>(), [r#"Basic realm="exeat""#, r#"Bearer realm="exeat""#]);
         assert!(accounts.required() && !Accounts::default().required());
         assert_eq!(format!("{accounts:?}"), r#"Accounts { users: ["alice", "bob"], tokens: ["ci"] }"#);
-        let missing =
-            Auth { users: BTreeMap::from([("eve".to_owned(), Binding::File("absent".into()))]), ..Auth::default() };
+        let missing = Auth {
+            users: BTreeMap::from([("eve".to_owned(), SecretSource::File("absent".into()))]),
+            ..Auth::default()
+        };
         let error = Accounts::load(&missing).unwrap_err();
         assert!(error.starts_with("[listen.auth] users.eve: the file absent cannot be read"), "{error}");
     }

@@ -19,7 +19,13 @@ use exeat_policy::pattern::Pattern;
 use exeat_policy::policy::DefaultVerdict;
 use http::HeaderName;
 
+mod credentials;
 mod read;
+
+pub use credentials::{
+    AuthorizationServer, Binding, ClientAuth, CommandSource, Encoded, Grant, OAuthSource, Place, Redact, RedactScope,
+    SecretSource,
+};
 
 /// The whole config.
 #[derive(Clone, Debug, Default)]
@@ -90,9 +96,9 @@ pub struct ListenTls {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Auth {
     /// Where the passwords of users come from, by name.
-    pub users: BTreeMap<String, Binding>,
+    pub users: BTreeMap<String, SecretSource>,
     /// Where bearer tokens come from, by a name for the log.
-    pub tokens: BTreeMap<String, Binding>,
+    pub tokens: BTreeMap<String, SecretSource>,
 }
 
 /// `[policy]`.
@@ -147,15 +153,6 @@ pub enum SniCheck {
     Off,
 }
 
-/// Where a placeholder's value comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Binding {
-    /// An environment variable of the gateway, read at start and on reload.
-    Env(String),
-    /// A file, read again when it changes; one line end at its end is not part of the value.
-    File(PathBuf),
-}
-
 /// `[catalog.NAME]`.
 #[derive(Clone, Debug)]
 pub struct CatalogEntry {
@@ -167,6 +164,8 @@ pub struct CatalogEntry {
     pub auth_mode: Option<AuthMode>,
     /// Its header fields.
     pub headers: Vec<(HeaderName, HeaderValueSpec)>,
+    /// What of its answers is searched for credentials.
+    pub redact: Redact,
 }
 
 /// `[[inject]]`.
@@ -178,6 +177,8 @@ pub struct Inject {
     pub source: Arc<Source>,
     /// The header fields.
     pub headers: Vec<(HeaderName, HeaderValueSpec)>,
+    /// What of the answers is searched for credentials.
+    pub redact: Redact,
 }
 
 /// `[guard]`.
@@ -212,7 +213,7 @@ pub struct Upstream {
     /// The proxy that connections go through.
     pub proxy: Option<NextProxy>,
     /// The credentials for it: `user:password`, or for HTTP a whole field value.
-    pub proxy_authorization: Option<Binding>,
+    pub proxy_authorization: Option<SecretSource>,
     /// Hosts and domains that are reached without it.
     pub no_proxy: Vec<Pattern>,
 }

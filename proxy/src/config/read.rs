@@ -17,8 +17,10 @@ mod duration;
 mod limits;
 mod listen;
 mod network;
+mod oauth;
 mod overrides;
 mod sections;
+mod sources;
 mod upstream;
 
 /// Sections that the contract names and this version does not serve.

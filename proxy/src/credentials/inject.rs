@@ -4,17 +4,23 @@
 //! that is dialled. Where two prefixes of an origin cover a request, the longer one counts.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use exeat_policy::Reason;
 use exeat_policy::manifest::HeaderValueSpec;
 use exeat_policy::pattern::Prefix;
 use exeat_policy::target::{Authority, Scheme, Target};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use secrecy::{ExposeSecret as _, SecretString};
 
-use super::source::{SourceError, Sources};
+use super::error::SourceError;
+use super::minted::Errand;
+use super::source::{Sources, Value};
+use super::stored::to_header;
+use crate::config::Redact;
 use crate::listener::transit::are_alike;
 use crate::permit::Origin;
+use crate::redact::Redactor;
 
 /// The fields of one server or one injected prefix.
 #[derive(Debug)]
@@ -25,16 +31,77 @@ pub(crate) struct Injection {
     pub(crate) prefix: Prefix,
     /// The fields.
     pub(crate) fields: Vec<(HeaderName, HeaderValueSpec)>,
-    /// Whether its placeholders are a user's own, which this version cannot bind.
+    /// Whether its placeholders are a user's own: bound by the session and by nothing else.
     pub(crate) user: bool,
     /// Whether the fields may go over plain http: only to a loopback address.
     pub(crate) plain_http: bool,
+    /// What of its answers is searched for the values.
+    pub(crate) redact: Redact,
+    /// What finds the values that were put on last.
+    pub(crate) redactor: LastRedactor,
+}
+
+/// The redactor of the values in use: making one takes longer than a request, and values change rarely.
+#[derive(Debug, Default)]
+pub(crate) struct LastRedactor(Mutex<Option<Known>>);
+
+type Known = (Vec<Arc<SecretString>>, Option<Arc<Redactor>>);
+
+impl LastRedactor {
+    fn of(&self, values: &[Value]) -> Result<Option<Arc<Redactor>>, InjectError> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, redactor)) = &*last
+            && known.len() == values.len()
+            && known.iter().zip(values).all(|(known, value)| Arc::ptr_eq(known, &value.secret))
+        {
+            return Ok(redactor.clone());
+        }
+        let redactor = Redactor::new(values.iter().map(|value| value.secret.expose_secret().as_bytes()));
+        let redactor = redactor.map_err(|error| InjectError {
+            reason: Reason::CredentialUnavailable,
+            detail: "the bound credential could not be searched for in the answer".to_owned(),
+            inside: Some(error),
+        })?;
+        let redactor = redactor.map(Arc::new);
+        *last = Some((values.iter().map(|value| Arc::clone(&value.secret)).collect(), redactor.clone()));
+        Ok(redactor)
+    }
 }
 
 impl Injection {
     /// The names of the fields.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         self.fields.iter().map(|(name, _)| name.as_str().to_owned())
+    }
+}
+
+/// Values that are ready to be put on one request.
+#[derive(Debug)]
+pub(crate) struct Credentials {
+    fields: Vec<(HeaderName, HeaderValue)>,
+    values: Vec<Value>,
+    /// What finds them in the answer; none where there is nothing to be found, or nothing is to be searched.
+    pub(crate) redactor: Option<Arc<Redactor>>,
+}
+
+impl Credentials {
+    /// Puts the fields on a request, in the place of whatever the client sent under their names, or under names that
+    /// upstream could take for theirs.
+    pub(crate) fn put_on(&self, headers: &mut HeaderMap) -> Vec<HeaderName> {
+        let names: Vec<HeaderName> = self.fields.iter().map(|(name, _)| name.clone()).collect();
+        let taken = |sent: &&HeaderName| names.iter().any(|name| are_alike(name, sent));
+        for sent in headers.keys().filter(taken).cloned().collect::<Vec<_>>() {
+            headers.remove(sent);
+        }
+        for (name, value) in &self.fields {
+            headers.insert(name.clone(), value.clone());
+        }
+        names
+    }
+
+    /// Takes note that the server did not accept them: what can be renewed is renewed for the next request.
+    pub(crate) fn rejected(&self) {
+        self.values.iter().for_each(Value::rejected);
     }
 }
 
@@ -129,60 +196,69 @@ impl Injector {
         })
     }
 
-    /// Puts the fields on a request, in the place of whatever the client sent under their names, or under names that
-    /// upstream could take for theirs.
+    /// Gets the values of an injection, for one request. `session` holds the bindings of the session that asks.
     ///
     /// # Errors
-    /// A value that is not there or cannot be sent; `headers` are then as they were.
-    pub(crate) fn apply(&self, injection: &Injection, headers: &mut HeaderMap) -> Result<Vec<HeaderName>, InjectError> {
-        let values: Vec<HeaderValue> =
-            injection.fields.iter().map(|(_, value)| self.value(injection, value)).collect::<Result<_, _>>()?;
-        let names: Vec<HeaderName> = injection.fields.iter().map(|(name, _)| name.clone()).collect();
-        let taken = |sent: &&HeaderName| names.iter().any(|name| are_alike(name, sent));
-        for sent in headers.keys().filter(taken).cloned().collect::<Vec<_>>() {
-            headers.remove(sent);
-        }
-        for ((name, _), value) in injection.fields.iter().zip(values) {
-            headers.insert(name.clone(), value);
-        }
-        Ok(names)
-    }
-
-    fn value(&self, injection: &Injection, spec: &HeaderValueSpec) -> Result<HeaderValue, InjectError> {
-        match spec {
-            HeaderValueSpec::Literal(text) => HeaderValue::from_str(text).map_err(|_| InjectError {
-                reason: Reason::CredentialUnavailable,
-                detail: "a literal header value holds a character that no header field may carry".to_owned(),
-                inside: None,
-            }),
-            HeaderValueSpec::Placeholder(name) => self.bound(injection, name).map_err(|error| InjectError {
-                reason: match error {
-                    SourceError::Unbound(_) | SourceError::NoUser(_) => Reason::CredentialUnbound,
-                    _ => Reason::CredentialUnavailable,
-                },
-                detail: error.outside(),
-                inside: Some(error.to_string()),
-            }),
-        }
-    }
-
-    fn bound(&self, injection: &Injection, name: &str) -> Result<HeaderValue, SourceError> {
-        if injection.user { Err(SourceError::NoUser(name.to_owned())) } else { self.sources.header_value(name) }
-    }
-
-    /// What is wrong with the placeholders right now: for the warnings at start and on reload.
-    pub(crate) fn problems(&self) -> Vec<(Arc<str>, SourceError)> {
-        let mut problems = Vec::new();
-        for injection in self.iter() {
-            for (_, spec) in &injection.fields {
-                if let HeaderValueSpec::Placeholder(name) = spec
-                    && let Err(error) = self.bound(injection, name)
-                {
-                    problems.push((Arc::clone(&injection.server), error));
+    /// A value that is not there or cannot be sent: the request must not go out.
+    pub(crate) async fn credentials(
+        &self,
+        injection: &Injection,
+        session: Option<&Sources>,
+        way: &Errand,
+    ) -> Result<Credentials, InjectError> {
+        let (mut fields, mut values) = (Vec::new(), Vec::new());
+        for (name, spec) in &injection.fields {
+            let field = match spec {
+                HeaderValueSpec::Literal(text) => HeaderValue::from_str(text).map_err(|_| InjectError {
+                    reason: Reason::CredentialUnavailable,
+                    detail: "a literal header value holds a character that no header field may carry".to_owned(),
+                    inside: None,
+                })?,
+                HeaderValueSpec::Placeholder(placeholder) => {
+                    let unusable = |error| SourceError::Stored(placeholder.clone(), error);
+                    let value = match (injection.user, session) {
+                        (false, _) => self.sources.value(placeholder, way).await,
+                        (true, Some(session)) => session.value(placeholder, way).await,
+                        (true, None) => Err(SourceError::NoUser(placeholder.clone())),
+                    }?;
+                    let field = to_header(&value.secret).map_err(unusable)?;
+                    values.push(value);
+                    field
                 }
-            }
+            };
+            fields.push((name.clone(), field));
         }
-        problems
+        let redactor = if injection.redact.searches() { injection.redactor.of(&values)? } else { None };
+        Ok(Credentials { fields, values, redactor })
+    }
+
+    /// What is known to be wrong with the placeholders right now: for the warnings at start and on reload.
+    pub(crate) fn problems(&self) -> Vec<(Arc<str>, SourceError)> {
+        let placeholders = self.iter().flat_map(|injection| {
+            let names = injection.fields.iter().filter_map(|(_, spec)| spec.placeholder());
+            names.map(move |name| (injection, name))
+        });
+        let problem = |(injection, name): (&Injection, &str)| {
+            let problem =
+                if injection.user { Some(SourceError::NoUser(name.to_owned())) } else { self.sources.problem(name) };
+            Some((Arc::clone(&injection.server), problem?))
+        };
+        placeholders.filter_map(problem).collect()
+    }
+
+    /// Where the values come from.
+    pub(crate) const fn sources(&self) -> &Sources {
+        &self.sources
+    }
+}
+
+impl From<SourceError> for InjectError {
+    fn from(error: SourceError) -> Self {
+        let reason = match error {
+            SourceError::Unbound(_) | SourceError::NoUser(_) => Reason::CredentialUnbound,
+            SourceError::Stored(..) | SourceError::Minted(..) => Reason::CredentialUnavailable,
+        };
+        Self { reason, detail: error.outside(), inside: Some(error.to_string()) }
     }
 }
 
@@ -201,13 +277,15 @@ mod tests {
     use exeat_policy::pattern::Pattern;
 
     use super::*;
-    use crate::config::Binding;
+    use crate::config::{Binding, SecretSource};
+    use crate::credentials::minted::tests::way;
 
     fn injection(server: &str, url: &str, value: HeaderValueSpec) -> Injection {
         let Ok(Pattern::Prefix(prefix)) = Pattern::parse(url) else { panic!("{url}") };
         let plain_http = prefix.host().as_str() == "127.0.0.1";
         let fields = vec![(http::header::AUTHORIZATION, value)];
-        Injection { server: server.into(), prefix, fields, user: false, plain_http }
+        let (redact, redactor) = Default::default();
+        Injection { server: server.into(), prefix, fields, user: false, plain_http, redact, redactor }
     }
 
     fn literal(text: &str) -> HeaderValueSpec {
@@ -215,6 +293,7 @@ mod tests {
     }
 
     fn injector() -> Injector {
+        let key = Binding::Stored(SecretSource::Env("CARGO_MANIFEST_DIR".to_owned()));
         Injector::new(
             vec![
                 injection("outer", "https://api.test/", literal("outer")),
@@ -222,8 +301,13 @@ mod tests {
                 injection("plain", "http://plain.test/mcp", literal("plain")),
                 injection("local", "http://127.0.0.1:8080/mcp", literal("local")),
                 injection("unbound", "https://unbound.test/", HeaderValueSpec::Placeholder("NOPE".to_owned())),
+                injection("bound", "https://bound.test/", HeaderValueSpec::Placeholder("KEY".to_owned())),
+                Injection {
+                    user: true,
+                    ..injection("user", "https://user.test/", HeaderValueSpec::Placeholder("KEY".to_owned()))
+                },
             ],
-            Sources::new(&BTreeMap::from([("GONE".to_owned(), Binding::File("/nonexistent/secret".into()))])),
+            Sources::new(&BTreeMap::from([("KEY".to_owned(), key)]), None),
         )
     }
 
@@ -259,29 +343,60 @@ mod tests {
         assert_eq!(refused.reason, Reason::MethodRefused);
     }
 
-    #[test]
-    fn all_copies_of_the_client_are_replaced() {
-        let injector = injector();
+    async fn credentials(
+        injector: &Injector,
+        url: &str,
+        session: Option<&Sources>,
+    ) -> Result<Credentials, InjectError> {
+        let injection = injector.find(&Target::parse(url).unwrap(), &Method::GET).unwrap().unwrap();
+        injector.credentials(injection, session, &way()).await
+    }
+
+    #[tokio::test]
+    async fn all_copies_of_the_client_are_replaced() {
         let mut headers = HeaderMap::new();
         for value in ["mine", "mine too"] {
             headers.append("AUTHORIZATION", HeaderValue::from_static(value));
         }
-        let target = Target::parse("https://api.test/mcp").unwrap();
-        let injection = injector.find(&target, &Method::GET).unwrap().unwrap();
-        assert_eq!(injector.apply(injection, &mut headers).unwrap(), [http::header::AUTHORIZATION]);
+        let credentials = credentials(&injector(), "https://api.test/mcp", None).await.unwrap();
+        assert_eq!(credentials.put_on(&mut headers), [http::header::AUTHORIZATION]);
         let values: Vec<_> = headers.get_all("authorization").iter().collect();
         assert_eq!(values, ["inner"]);
+        assert!(credentials.redactor.is_none(), "a literal is no secret");
     }
 
-    #[test]
-    fn nothing_is_forwarded_bare() {
+    #[tokio::test]
+    async fn nothing_is_forwarded_bare() {
         let injector = injector();
-        let target = Target::parse("https://unbound.test/x").unwrap();
-        let injection = injector.find(&target, &Method::GET).unwrap().unwrap();
-        let error = injector.apply(injection, &mut HeaderMap::new()).unwrap_err();
+        let error = credentials(&injector, "https://unbound.test/x", None).await.unwrap_err();
         assert_eq!(error.reason, Reason::CredentialUnbound);
         assert!(error.detail.contains("${NOPE}"), "{}", error.detail);
-        assert_eq!(injector.problems().len(), 1);
+        assert_eq!(injector.problems().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_users_value_is_the_sessions_own_and_no_other() {
+        let injector = injector();
+        let error = credentials(&injector, "https://user.test/", None).await.unwrap_err();
+        assert!(error.reason == Reason::CredentialUnbound && error.detail.contains("user's own"), "{}", error.detail);
+        let elsewhere = Sources::default();
+        let error = credentials(&injector, "https://user.test/", Some(&elsewhere)).await.unwrap_err();
+        assert_eq!(error.reason, Reason::CredentialUnbound, "no fall-back to the gateway's binding");
+        let own = Binding::Stored(SecretSource::Env("CARGO_PKG_NAME".to_owned()));
+        let session = Sources::new(&BTreeMap::from([("KEY".to_owned(), own)]), None);
+        let mut headers = HeaderMap::new();
+        credentials(&injector, "https://user.test/", Some(&session)).await.unwrap().put_on(&mut headers);
+        assert_eq!(headers["authorization"], "exeat");
+        credentials(&injector, "https://bound.test/", Some(&session)).await.unwrap().put_on(&mut headers);
+        assert_eq!(headers["authorization"], env!("CARGO_MANIFEST_DIR"));
+    }
+
+    #[tokio::test]
+    async fn a_redactor_is_made_once_for_the_same_values() {
+        let injector = injector();
+        let first = credentials(&injector, "https://bound.test/", None).await.unwrap().redactor.unwrap();
+        let second = credentials(&injector, "https://bound.test/", None).await.unwrap().redactor.unwrap();
+        assert!(Arc::ptr_eq(&first, &second));
     }
 
     #[test]

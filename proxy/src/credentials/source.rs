@@ -1,54 +1,14 @@
-//! Where the values of placeholders come from.
+//! All bindings of a config, each with its source.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use http::HeaderValue;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 
+use super::error::SourceError;
+use super::minted::{Errand, Minted};
+use super::stored::Stored;
 use crate::config::Binding;
-
-/// The largest file that is read for a secret, in bytes.
-const MAX_FILE: u64 = 64 * 1024;
-
-/// Why there is no value. The text names the source, never its content.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SourceError {
-    /// No source is configured.
-    #[error("${{{0}}} is not bound; add `{0} = {{ env = \"…\" }}` or `{{ file = \"…\" }}` to [bindings]")]
-    Unbound(String),
-    /// The environment variable is not set.
-    #[error("${{{0}}}: the environment variable {1} is not set")]
-    EnvMissing(String, String),
-    /// The file could not be read.
-    #[error("${{{0}}}: the file {path} cannot be read: {2}", path = .1.display())]
-    FileUnreadable(String, PathBuf, String),
-    /// The value is empty.
-    #[error("${{{0}}}: the value is empty")]
-    Empty(String),
-    /// The server acts as the user, and no user's credentials are bound.
-    #[error("${{{0}}}: the server acts as the user, and this version binds no credentials of users")]
-    NoUser(String),
-    /// The value cannot stand in a field.
-    #[error("${{{0}}}: the value holds a line end, a NUL or another character that no header field may carry")]
-    Unusable(String),
-}
-
-impl SourceError {
-    /// The error without the place of the source, fit for the client.
-    pub(crate) fn outside(&self) -> String {
-        match self {
-            Self::Unbound(name) => format!("the gateway binds no credential to ${{{name}}}"),
-            Self::EnvMissing(name, _) | Self::FileUnreadable(name, ..) | Self::Empty(name) | Self::Unusable(name) => {
-                format!("the credential that the gateway binds to ${{{name}}} cannot be used now")
-            }
-            Self::NoUser(name) => format!("${{{name}}} is the user's own, and no user's credentials are bound here"),
-        }
-    }
-}
 
 /// All configured sources.
 #[derive(Debug, Default)]
@@ -58,198 +18,140 @@ pub(crate) struct Sources {
 
 #[derive(Debug)]
 enum Source {
-    Env { variable: String, value: Option<SecretString> },
-    File { path: PathBuf, cache: Mutex<Option<Cached>> },
+    Stored(Stored),
+    Minted { minted: Arc<Minted>, binding: Binding },
 }
 
-/// A file's content and what told it apart from the content before.
-struct Cached {
-    stamp: Stamp,
-    value: Arc<SecretString>,
+/// A value, with what minted it.
+#[derive(Clone, Debug)]
+pub(crate) struct Value {
+    /// The secret. The same value is the same `Arc` for as long as it is in use.
+    pub(crate) secret: Arc<SecretString>,
+    minted: Option<(Arc<Minted>, u64)>,
 }
 
-impl std::fmt::Debug for Cached {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cached").field("stamp", &self.stamp).finish_non_exhaustive()
+impl Value {
+    /// Takes note that the server did not accept it.
+    pub(crate) fn rejected(&self) {
+        if let Some((minted, serial)) = &self.minted {
+            minted.rejected(*serial);
+        }
     }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
 }
 
 impl Sources {
-    /// Reads the environment now; files are read when they are asked for.
-    pub(crate) fn new(bindings: &BTreeMap<String, Binding>) -> Self {
-        let by_name = bindings
-            .iter()
-            .map(|(name, binding)| {
-                let source = match binding {
-                    Binding::Env(variable) => Source::Env {
-                        variable: variable.clone(),
-                        value: std::env::var(variable).ok().map(SecretString::from),
-                    },
-                    Binding::File(path) => Source::File { path: path.clone(), cache: Mutex::default() },
-                };
-                (name.clone(), source)
-            })
-            .collect();
-        Self { by_name }
+    /// Reads the environment now; everything else is asked for when it is needed.
+    ///
+    /// What `earlier` sources have minted is kept where a binding has not changed, and with it their one way of minting
+    /// at a time: two holders of one refresh token would take each other's away.
+    pub(crate) fn new(bindings: &BTreeMap<String, Binding>, earlier: Option<&Self>) -> Self {
+        let kept = |name: &str, binding: &Binding| match earlier?.by_name.get(name)? {
+            Source::Minted { minted, binding: known } if known == binding => Some(Arc::clone(minted)),
+            _ => None,
+        };
+        let source = |name: &str, binding: &Binding| {
+            let minted = match (binding, kept(name, binding)) {
+                (Binding::Stored(place), _) => return Source::Stored(Stored::new(place)),
+                (_, Some(minted)) => minted,
+                (Binding::Command(source), None) => Minted::command(name, source),
+                (Binding::OAuth(source), None) => Minted::oauth(name, source),
+            };
+            Source::Minted { minted, binding: binding.clone() }
+        };
+        Self { by_name: bindings.iter().map(|(name, binding)| (name.clone(), source(name, binding))).collect() }
     }
 
-    /// The value of a placeholder, as it stands in a field.
+    /// The value of a placeholder.
     ///
     /// # Errors
-    /// Anything that leaves no value that can be sent; nothing is sent in its place.
-    pub(crate) fn header_value(&self, name: &str) -> Result<HeaderValue, SourceError> {
+    /// Anything that leaves no value; nothing is sent in its place.
+    pub(crate) async fn value(&self, name: &str, way: &Errand) -> Result<Value, SourceError> {
         match self.by_name.get(name) {
             None => Err(SourceError::Unbound(name.to_owned())),
-            Some(Source::Env { variable, value }) => match value {
-                None => Err(SourceError::EnvMissing(name.to_owned(), variable.clone())),
-                Some(value) => to_header(name, value),
-            },
-            Some(Source::File { path, cache }) => to_header(name, &*read(name, path, cache)?),
+            Some(Source::Stored(stored)) => {
+                let secret = stored.secret().map_err(|error| SourceError::Stored(name.to_owned(), error))?;
+                Ok(Value { secret, minted: None })
+            }
+            Some(Source::Minted { minted, .. }) => {
+                let held = minted.get(way).await.map_err(|error| SourceError::Minted(name.to_owned(), error))?;
+                Ok(Value { secret: held.secret, minted: Some((Arc::clone(minted), held.serial)) })
+            }
         }
     }
-}
 
-fn to_header(name: &str, value: &SecretString) -> Result<HeaderValue, SourceError> {
-    let value = value.expose_secret();
-    if value.trim().is_empty() {
-        return Err(SourceError::Empty(name.to_owned()));
-    }
-    let mut value = HeaderValue::from_str(value).map_err(|_| SourceError::Unusable(name.to_owned()))?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
-/// The value of a source as it is now, for one who does not ask again.
-///
-/// # Errors
-/// There is none; the text names the source, never its content.
-pub(crate) fn read_secret(binding: &Binding) -> Result<SecretString, String> {
-    let secret = match binding {
-        Binding::Env(variable) => std::env::var(variable)
-            .map(SecretString::from)
-            .map_err(|_| format!("the environment variable {variable} is not set"))?,
-        Binding::File(path) => {
-            let failed = |error| format!("the file {} cannot be read: {error}", path.display());
-            let metadata = fs::metadata(path).map_err(|error| failed(error.to_string()))?;
-            content(path, &metadata).map_err(failed)?
-        }
-    };
-    if secret.expose_secret().is_empty() { Err("the value is empty".to_owned()) } else { Ok(secret) }
-}
-
-/// The file's content, from the cache while the file is the same.
-fn read(name: &str, path: &Path, cache: &Mutex<Option<Cached>>) -> Result<Arc<SecretString>, SourceError> {
-    let failed = |error| SourceError::FileUnreadable(name.to_owned(), path.to_owned(), error);
-    let metadata = fs::metadata(path).map_err(|error| failed(error.to_string()))?;
-    let stamp = Stamp {
-        device: metadata.dev(),
-        inode: metadata.ino(),
-        size: metadata.size(),
-        modified: (metadata.mtime(), metadata.mtime_nsec()),
-        changed: (metadata.ctime(), metadata.ctime_nsec()),
-    };
-    let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(cached) = cache.as_ref().filter(|cached| cached.stamp == stamp) {
-        return Ok(Arc::clone(&cached.value));
-    }
-    let value = Arc::new(content(path, &metadata).map_err(failed)?);
-    *cache = Some(Cached { stamp, value: Arc::clone(&value) });
-    Ok(value)
-}
-
-fn content(path: &Path, metadata: &fs::Metadata) -> Result<SecretString, String> {
-    if !metadata.is_file() {
-        return Err("it is not a regular file".to_owned());
-    }
-    if metadata.len() > MAX_FILE {
-        return Err(format!("it is larger than {MAX_FILE} bytes"));
-    }
-    let mut text = fs::read_to_string(path).map_err(|error| error.to_string())?;
-    // Editors and `echo` end a file with one line end; it is not part of the secret.
-    if text.ends_with('\n') {
-        text.pop();
-        if text.ends_with('\r') {
-            text.pop();
+    /// What is known to be wrong with a placeholder without asking anybody for its value.
+    pub(crate) fn problem(&self, name: &str) -> Option<SourceError> {
+        match self.by_name.get(name) {
+            None => Some(SourceError::Unbound(name.to_owned())),
+            Some(Source::Stored(stored)) => {
+                stored.header_value().err().map(|error| SourceError::Stored(name.to_owned(), error))
+            }
+            Some(Source::Minted { .. }) => None,
         }
     }
-    Ok(SecretString::from(text))
+
+    /// What makes places bad ones for secrets.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let warnings = self.by_name.iter().flat_map(|(name, source)| {
+            let found = match source {
+                Source::Stored(stored) => stored.warning().into_iter().collect(),
+                Source::Minted { minted, .. } => minted.warnings(),
+            };
+            found.into_iter().map(move |warning| format!("${{{name}}}: {warning}"))
+        });
+        warnings.collect()
+    }
+
+    /// The names of the bindings whose values are minted.
+    pub(crate) fn minted(&self) -> impl Iterator<Item = &str> {
+        let minted = self.by_name.iter().filter(|(_, source)| matches!(source, Source::Minted { .. }));
+        minted.map(|(name, _)| name.as_str())
+    }
+
+    /// Waits until nothing is being minted: what a server has rotated has to be written down before the process ends.
+    pub(crate) async fn settle(&self) {
+        for source in self.by_name.values() {
+            if let Source::Minted { minted, .. } = source {
+                minted.settle().await;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{CommandSource, SecretSource};
 
-    fn from_file(content: &[u8]) -> Result<String, SourceError> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("secret");
-        fs::write(&path, content).unwrap();
-        let sources = Sources::new(&BTreeMap::from([("TOKEN".to_owned(), Binding::File(path))]));
-        sources.header_value("TOKEN").map(|value| value.to_str().unwrap().to_owned())
-    }
-
-    #[test]
-    fn one_line_end_is_trimmed_and_no_more() {
-        for content in ["Bearer x", "Bearer x\n", "Bearer x\r\n"] {
-            assert_eq!(from_file(content.as_bytes()).as_deref(), Ok("Bearer x"), "{content:?}");
-        }
-        for content in ["Bearer x\n\n", "Bearer\nx", "Bearer\rx", "Bearer x\0"] {
-            assert_eq!(from_file(content.as_bytes()), Err(SourceError::Unusable("TOKEN".to_owned())), "{content:?}");
-        }
-        for content in ["", "\n", "  \n"] {
-            assert_eq!(from_file(content.as_bytes()), Err(SourceError::Empty("TOKEN".to_owned())), "{content:?}");
-        }
-        assert!(matches!(from_file(b"\xff"), Err(SourceError::FileUnreadable(..))));
-        assert!(matches!(from_file(&vec![b'a'; 70_000]), Err(SourceError::FileUnreadable(..))));
-    }
-
-    #[test]
-    fn what_is_no_file_is_not_read() {
-        for path in ["/dev/zero", "/"] {
-            let sources = Sources::new(&BTreeMap::from([("TOKEN".to_owned(), Binding::File(path.into()))]));
-            assert!(matches!(sources.header_value("TOKEN"), Err(SourceError::FileUnreadable(..))), "{path}");
-        }
-    }
-
-    #[test]
-    fn a_file_is_read_again_when_it_changes() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("secret");
-        let sources = Sources::new(&BTreeMap::from([("TOKEN".to_owned(), Binding::File(path.clone()))]));
-        assert!(matches!(sources.header_value("TOKEN"), Err(SourceError::FileUnreadable(..))));
-        fs::write(&path, "one").unwrap();
-        assert_eq!(sources.header_value("TOKEN").unwrap(), "one");
-        fs::write(folder.path().join("next"), "two").unwrap();
-        fs::rename(folder.path().join("next"), &path).unwrap();
-        assert_eq!(sources.header_value("TOKEN").unwrap(), "two");
-        fs::remove_file(&path).unwrap();
-        assert!(matches!(sources.header_value("TOKEN"), Err(SourceError::FileUnreadable(..))));
-    }
-
-    #[test]
-    fn values_are_marked_and_never_shown() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("secret");
-        fs::write(&path, "canary-value").unwrap();
-        let sources = Sources::new(&BTreeMap::from([("TOKEN".to_owned(), Binding::File(path))]));
-        let value = sources.header_value("TOKEN").unwrap();
-        assert!(value.is_sensitive());
-        assert!(!format!("{sources:?} {value:?}").contains("canary"));
+    fn command(ttl: u64) -> Binding {
+        Binding::Command(CommandSource {
+            program: "/bin/echo".into(),
+            arguments: vec!["x".to_owned()],
+            ttl: std::time::Duration::from_secs(ttl),
+            timeout: std::time::Duration::from_secs(1),
+            pass_env: Vec::new(),
+        })
     }
 
     #[test]
     fn what_is_not_bound_is_said() {
-        let bindings = BTreeMap::from([("TOKEN".to_owned(), Binding::Env("EXEAT_TEST_NEVER_SET".to_owned()))]);
-        let sources = Sources::new(&bindings);
-        assert!(matches!(sources.header_value("OTHER"), Err(SourceError::Unbound(_))));
-        assert!(matches!(sources.header_value("TOKEN"), Err(SourceError::EnvMissing(..))));
+        let missing = Binding::Stored(SecretSource::Env("EXEAT_TEST_NEVER_SET".to_owned()));
+        let sources = Sources::new(&BTreeMap::from([("TOKEN".to_owned(), missing)]), None);
+        assert!(matches!(sources.problem("OTHER"), Some(SourceError::Unbound(_))));
+        assert!(matches!(sources.problem("TOKEN"), Some(SourceError::Stored(..))));
+    }
+
+    #[test]
+    fn a_reload_keeps_what_was_minted_unless_its_binding_changed() {
+        let bindings = |a, b| BTreeMap::from([("A".to_owned(), command(a)), ("B".to_owned(), command(b))]);
+        let minted = |sources: &Sources, name: &str| match &sources.by_name[name] {
+            Source::Minted { minted, .. } => Arc::clone(minted),
+            Source::Stored(_) => panic!("{name} is stored"),
+        };
+        let first = Sources::new(&bindings(10, 10), None);
+        let second = Sources::new(&bindings(10, 20), Some(&first));
+        assert!(Arc::ptr_eq(&minted(&first, "A"), &minted(&second, "A")));
+        assert!(!Arc::ptr_eq(&minted(&first, "B"), &minted(&second, "B")));
+        assert_eq!(second.minted().collect::<Vec<_>>(), ["A", "B"]);
     }
 }

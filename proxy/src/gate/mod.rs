@@ -7,6 +7,7 @@
 mod authenticate;
 mod fields;
 mod outgoing;
+mod redaction;
 mod refusal;
 mod request;
 mod tunnel;

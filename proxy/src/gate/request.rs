@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -9,16 +10,18 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use exeat_policy::Reason;
 use exeat_policy::pattern::Pattern;
 use exeat_policy::target::{Scheme, Target};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::fields::{clean_answer, connection_lists, lists, remove_hop_by_hop};
 use super::outgoing::Outgoing;
+use super::redaction::Redaction;
 use super::refusal::{Refusal, Subject};
 use super::{Caller, Gate, Switch, UpgradedTunnel};
 use crate::audit::Entry;
+use crate::credentials::{Credentials, Errand, Injection};
 use crate::listener::http1::head::Framing;
 use crate::listener::http1::{Exchange, Head, Interim, Reply, RequestBody, ResponseBody};
 use crate::listener::transit::Progress;
@@ -66,21 +69,21 @@ impl Gate {
         let snapshot = subject.snapshot;
         let Exchange { head, mut body, interim } = exchange;
         let http2 = head.version == Version::HTTP_2;
-        let prepared = match self.prepare(subject, target, head, &body) {
+        let mut prepared = match self.prepare(subject, target, head, &body) {
             Ok(prepared) => prepared,
             Err(refusal) => return Reply::Response(self.refused(subject, refusal)),
         };
         body.count_into(&self.metrics.bytes_up);
-        body.withhold(&prepared.injected);
         let speaks = speaks(subject.caller, target, http2, prepared.websocket.is_some());
         let owed = self.owe(subject, reason);
-        let lease = self.upstream.connect(&snapshot.route, permit, speaks).await;
+        let way_out = self.way_out(snapshot, permit, speaks, &mut prepared).await;
         owed.settle();
-        let lease = match lease {
-            Ok(lease) => lease,
-            Err(failure) => return Reply::Response(self.refused(subject, failure.into())),
+        let (bound, lease) = match way_out {
+            Ok(way_out) => way_out,
+            Err(refusal) => return Reply::Response(self.refused(subject, refusal)),
         };
-        self.permitted(subject, reason, &prepared.injected);
+        body.withhold(&bound.names);
+        self.permitted(subject, reason, &bound.names);
         if let Some(server) = subject.server {
             self.metrics.count_injection(server, true);
         }
@@ -88,15 +91,23 @@ impl Gate {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.headers_mut() = headers;
+        if let (Some(interim), Some(redaction)) = (&interim, bound.redaction.clone()) {
+            interim.amend(move |headers| redaction.fields(headers));
+        }
         let way = Way { snapshot, permit, speaks, outgoing: &outgoing, interim: interim.as_ref() };
-        match self.exchange(&way, lease, request).await {
+        match self.exchange(&way, lease, request).await.map(|response| bound.heard(response)) {
             Ok(response) if !is_framed_plainly(response.headers()) => {
                 let failure = Failure::protocol("its answer has a transfer coding that was not asked for");
                 Reply::Response(self.explain(subject, failure.into()))
             }
             Ok(response) => match websocket {
-                _ if response.status() != StatusCode::SWITCHING_PROTOCOLS => Reply::Response(self.clean(response)),
-                Some(websocket) => match self.switch(subject.caller, response, websocket, target).await {
+                _ if response.status() != StatusCode::SWITCHING_PROTOCOLS => {
+                    match self.clean(response, bound.redaction.as_ref()) {
+                        Ok(response) => Reply::Response(response),
+                        Err(failure) => Reply::Response(self.explain(subject, failure.into())),
+                    }
+                }
+                Some(websocket) => match self.switch(subject.caller, response, websocket, target, bound.redaction.as_ref()).await {
                     Ok(reply) => reply,
                     Err(failure) => Reply::Response(self.explain(subject, failure.into())),
                 },
@@ -112,14 +123,46 @@ impl Gate {
         }
     }
 
-    /// Makes the head that goes upstream.
+    /// Gets the credentials that a request needs, puts them on, and finds the connection it goes out by.
+    async fn way_out(
+        &self,
+        snapshot: &Snapshot,
+        permit: &Permit,
+        speaks: Speaks,
+        prepared: &mut Prepared<'_>,
+    ) -> Result<(Bound, Lease), Refusal> {
+        let bound = match prepared.injection {
+            None => Bound::default(),
+            Some(injection) => {
+                let errand = Errand { route: Arc::clone(&snapshot.route), metrics: Arc::clone(&self.metrics) };
+                // A gateway has one session in this version, and nobody's own bindings.
+                let credentials = snapshot.injector.credentials(injection, None, &errand).await;
+                if credentials.is_err() {
+                    self.metrics.count_injection(&injection.server, false);
+                }
+                let credentials = credentials?;
+                let names = credentials.put_on(&mut prepared.headers);
+                let redactor = credentials.redactor.clone();
+                let redaction = redactor
+                    .map(|redactor| Redaction::new(redactor, injection.redact, &injection.server, &self.metrics));
+                if let Some(redaction) = &redaction {
+                    redaction.prepare(&mut prepared.headers);
+                }
+                Bound { names, credentials: Some(credentials), redaction }
+            }
+        };
+        let lease = self.upstream.connect(&snapshot.route, permit, speaks).await?;
+        Ok((bound, lease))
+    }
+
+    /// Makes the head that goes upstream, but for its credentials.
     fn prepare<'a>(
         &self,
         subject: &mut Subject<'a>,
         target: &Target,
         head: Head,
         body: &RequestBody,
-    ) -> Result<Prepared, Refusal> {
+    ) -> Result<Prepared<'a>, Refusal> {
         let snapshot: &'a Snapshot = subject.snapshot;
         let Head { method, version, mut headers, framing, .. } = head;
         if self.pseudonym.has_seen(&headers) {
@@ -142,17 +185,7 @@ impl Gate {
         }
         let outgoing = Outgoing::new(target, framing, websocket.is_some())?;
         self.pseudonym.sign(&mut headers, version);
-        let injected = match injection {
-            None => Vec::new(),
-            Some(injection) => {
-                let applied = snapshot.injector.apply(injection, &mut headers);
-                if applied.is_err() {
-                    self.metrics.count_injection(&injection.server, false);
-                }
-                applied?
-            }
-        };
-        Ok(Prepared { method, headers, outgoing, websocket, injected })
+        Ok(Prepared { method, headers, outgoing, websocket, injection })
     }
 
     /// Sends a request. One that surely was not processed is sent again on a new connection, once: where a pooled
@@ -189,12 +222,20 @@ impl Gate {
     }
 
     /// Makes an answer fit to go to the client.
-    fn clean(&self, response: Response<UpstreamBody>) -> Response<ResponseBody> {
+    fn clean(
+        &self,
+        response: Response<UpstreamBody>,
+        redaction: Option<&Redaction>,
+    ) -> Result<Response<ResponseBody>, Failure> {
         let (mut parts, mut body) = response.into_parts();
         clean_answer(&mut parts.headers);
         self.pseudonym.sign(&mut parts.headers, parts.version);
         body.count_into(&self.metrics.bytes_down);
-        Response::from_parts(parts, ResponseBody::Upstream(Box::new(body)))
+        let body = match redaction {
+            Some(redaction) => redaction.body(&parts.headers, body)?,
+            None => ResponseBody::Upstream(Box::new(body)),
+        };
+        Ok(Response::from_parts(parts, body))
     }
 
     /// Opens a WebSocket, if that is what upstream's 101 means.
@@ -204,6 +245,7 @@ impl Gate {
         mut response: Response<UpstreamBody>,
         websocket: WebSocket,
         target: &Target,
+        redaction: Option<&Redaction>,
     ) -> Result<Reply<Switch>, Failure> {
         let headers = response.headers();
         let accepted = headers.get(header::SEC_WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
@@ -220,6 +262,9 @@ impl Gate {
         clean_answer(&mut parts.headers);
         self.pseudonym.sign(&mut parts.headers, parts.version);
         parts.headers.remove(header::CONTENT_LENGTH);
+        if let Some(redaction) = redaction {
+            redaction.head(&mut parts);
+        }
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         self.metrics.count_tunnel(Kind::Upgraded, TunnelResult::Opened);
@@ -248,12 +293,33 @@ async fn patiently<T>(
 }
 
 /// A request's head, ready to be sent.
-struct Prepared {
+struct Prepared<'a> {
     method: Method,
     headers: HeaderMap,
     outgoing: Outgoing,
     websocket: Option<WebSocket>,
-    injected: Vec<http::HeaderName>,
+    injection: Option<&'a Injection>,
+}
+
+/// The credentials on a request, and what they ask of its answer.
+#[derive(Default)]
+struct Bound {
+    names: Vec<HeaderName>,
+    credentials: Option<Credentials>,
+    redaction: Option<Redaction>,
+}
+
+impl Bound {
+    /// Takes in what upstream answered: whether it accepted the credentials, and any copy of them in the head.
+    fn heard(&self, response: Response<UpstreamBody>) -> Response<UpstreamBody> {
+        if let Some(credentials) = self.credentials.as_ref().filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
+            credentials.rejected();
+        }
+        let Some(redaction) = &self.redaction else { return response };
+        let (mut parts, body) = response.into_parts();
+        redaction.head(&mut parts);
+        Response::from_parts(parts, body)
+    }
 }
 
 /// The way out of one request.

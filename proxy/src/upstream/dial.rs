@@ -91,7 +91,12 @@ fn chose_http2(stream: &shared::Io) -> bool {
     }
 }
 
-async fn secure(stream: TcpStream, origin: &Origin, tls: &ClientTls, speaks: Speaks) -> Result<shared::Io, Failure> {
+pub(super) async fn secure(
+    stream: TcpStream,
+    origin: &Origin,
+    tls: &ClientTls,
+    speaks: Speaks,
+) -> Result<shared::Io, Failure> {
     let config = tls.config(speaks)?;
     let name = match origin.host.ip() {
         Some(ip) => ServerName::from(ip),

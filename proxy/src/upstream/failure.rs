@@ -117,6 +117,11 @@ impl Failure {
         Self::new(Reason::UpstreamProtocol, Reason::UpstreamProtocol.text(), chain(error))
     }
 
+    /// An answer whose coding cannot be searched.
+    pub(crate) fn encoded(coding: &str) -> Self {
+        Self::new(Reason::UpstreamEncoded, Reason::UpstreamEncoded.text(), format_args!("the coding {coding:?}"))
+    }
+
     /// An answer that HTTP does not allow here.
     pub(crate) fn protocol(detail: &'static str) -> Self {
         Self::new(Reason::UpstreamProtocol, format!("{}: {detail}", Reason::UpstreamProtocol.text()), detail)

@@ -7,6 +7,7 @@
 mod body;
 mod dial;
 mod failure;
+mod fetch;
 mod next;
 mod pool;
 mod race;
@@ -29,6 +30,7 @@ pub(crate) use body::{BodyError, UpstreamBody};
 use body::{Source, Streamed};
 use dial::Fresh;
 pub(crate) use failure::{Failure, Fate};
+pub(crate) use fetch::{Bounds, Message, fetch};
 pub(crate) use next::NextProxy;
 use pool::{Pool, Sender, Turn};
 pub(crate) use raw::Raw;

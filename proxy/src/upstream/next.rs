@@ -19,19 +19,16 @@ use tokio::net::TcpStream;
 use super::failure::Failure;
 use super::{Route, dial};
 use crate::config::{self, NextProxyProtocol};
-use crate::credentials::Sources;
+use crate::credentials::Stored;
 use crate::guard::Guard;
 use crate::permit::Origin;
-
-/// What the source of the credentials is called in messages.
-const AUTHORIZATION: &str = "upstream.proxy_authorization";
 
 /// The next proxy, and what is not sent through it.
 #[derive(Debug)]
 pub(crate) struct NextProxy {
     address: config::NextProxy,
     except: Vec<Pattern>,
-    authorization: Option<Sources>,
+    authorization: Option<Stored>,
 }
 
 /// Where the next proxy is asked to lead.
@@ -47,8 +44,7 @@ impl NextProxy {
     /// The next proxy of a config, if it has one.
     pub(crate) fn of(config: &config::Upstream) -> Option<Self> {
         let address = config.proxy.clone()?;
-        let binding = config.proxy_authorization.clone();
-        let authorization = binding.map(|binding| Sources::new(&[(AUTHORIZATION.to_owned(), binding)].into()));
+        let authorization = config.proxy_authorization.as_ref().map(Stored::new);
         Some(Self { address, except: config.no_proxy.clone(), authorization })
     }
 
@@ -95,9 +91,12 @@ impl NextProxy {
     }
 
     fn credentials(&self) -> Result<Option<HeaderValue>, Failure> {
-        let Some(sources) = &self.authorization else { return Ok(None) };
-        let value = sources.header_value(AUTHORIZATION);
-        value.map(Some).map_err(|error| Failure::new(Reason::CredentialUnavailable, error.to_string(), error))
+        let Some(stored) = &self.authorization else { return Ok(None) };
+        let unusable = |error| {
+            let outside = "the credentials for the next proxy cannot be used now";
+            Failure::new(Reason::CredentialUnavailable, outside, format_args!("upstream.proxy_authorization: {error}"))
+        };
+        stored.header_value().map(Some).map_err(unusable)
     }
 }
 

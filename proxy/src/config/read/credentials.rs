@@ -9,11 +9,8 @@ use exeat_policy::manifest::{AuthMode, Header, HeaderValueSpec, credential_over_
 use exeat_policy::pattern::Pattern;
 use http::HeaderName;
 
-use super::{Layer, refuse};
-use crate::config::{Binding, CatalogEntry, Inject};
-
-/// What a binding may look like, for help.
-const SOURCES: &str = "write { env = \"VARIABLE\" } or { file = \"path\" }";
+use super::{Layer, refuse, sources};
+use crate::config::{Binding, CatalogEntry, Encoded, Inject, Redact, RedactScope};
 
 pub(super) fn bindings(fields: Fields<'_>, layer: &Layer<'_>, to: &mut BTreeMap<String, Binding>) {
     for (name, field) in fields.rest() {
@@ -24,54 +21,21 @@ pub(super) fn bindings(fields: Fields<'_>, layer: &Layer<'_>, to: &mut BTreeMap<
             let help = "write the NAME of the placeholder ${NAME}";
             layer.problems.report(Code::BadValue, name.span, message, help);
         }
-        if let Some(binding) = binding(field, layer).filter(|_| good) {
-            to.insert(name.value, binding);
+        let Some(binding) = sources::binding(field.clone(), layer).filter(|_| good) else { continue };
+        if let Some(other) = shares_store(&name.value, &binding, to) {
+            let message = format!("{}: the store is that of {} too", quoted(field.path()), quoted(other));
+            layer.problems.report(Code::BadValue, name.span, message, "give each binding a file of its own");
+            continue;
         }
+        to.insert(name.value, binding);
     }
 }
 
-pub(super) fn binding(field: Field<'_>, layer: &Layer<'_>) -> Option<Binding> {
-    let value = &field.node().value;
-    if !matches!(value, Value::Table(_)) {
-        // A string is most likely the secret itself, and is to be treated as one.
-        let code = if matches!(value, Value::String(_)) { Code::LiteralCredential } else { Code::WrongType };
-        let message = format!("expected a table with the source of the value, found {}", value.kind());
-        refuse(&field, code, message, SOURCES);
-        return None;
-    }
-    let mut fields = field.clone().fields()?;
-    let (env, file) = (fields.take("env"), fields.take("file"));
-    for source in ["command", "oauth"] {
-        if let Some(unserved) = fields.take_reserved(source) {
-            let message = format!("{}: this version does not serve the source `{source}`", quoted(field.path()));
-            layer.problems.report(Code::NotServed, unserved.key_span(), message, SOURCES);
-            // Keys beside it, such as `ttl`, are the unserved source's own.
-            return None;
-        }
-    }
-    fields.finish();
-    match (env, file) {
-        (Some(env), None) => variable(env).map(Binding::Env),
-        (None, Some(file)) => layer.path(file).map(Binding::File),
-        (env, _) => {
-            let found = if env.is_none() { "none" } else { "two" };
-            refuse(&field, Code::BindingSource, format!("expected exactly one source, found {found}"), SOURCES);
-            None
-        }
-    }
-}
-
-fn variable(field: Field<'_>) -> Option<String> {
-    let help = "write the variable's name alone, such as \"DOCS_AUTHORIZATION\"";
-    let name = |text: &str| {
-        let odd = |character: char| character.is_whitespace() || character.is_control() || "=$".contains(character);
-        if text.is_empty() || text.contains(odd) {
-            Err(format!("expected the name of an environment variable, found {}", quoted(text)))
-        } else {
-            Ok(text.to_owned())
-        }
-    };
-    field.parsed(help, name).map(|name| name.value)
+/// The other binding that keeps its refresh tokens in the same file: either would overwrite what the other needs.
+fn shares_store<'b>(name: &str, binding: &Binding, others: &'b BTreeMap<String, Binding>) -> Option<&'b str> {
+    let store = binding.store()?;
+    let other = others.iter().find(|(other, binding)| *other != name && binding.store() == Some(store));
+    other.map(|(other, _)| other.as_str())
 }
 
 pub(super) fn catalog(fields: Fields<'_>, layer: &Layer<'_>, to: &mut BTreeMap<String, CatalogEntry>) {
@@ -96,6 +60,7 @@ fn catalog_entry(mut fields: Fields<'_>, layer: &Layer<'_>, earlier: Option<&Cat
     let url = url_field.and_then(|field| server_url(&field));
     let auth_mode = fields.word("auth_mode", &AUTH_MODES).map(Spanned::into_value);
     let written = fields.take("headers").map(headers);
+    let redact = redact(&mut fields, earlier.map(|entry| entry.redact).unwrap_or_default());
     if let (Some(url), Some(headers)) = (&url, &written) {
         credential_over_http(url, headers, &fields);
     }
@@ -106,14 +71,26 @@ fn catalog_entry(mut fields: Fields<'_>, layer: &Layer<'_>, earlier: Option<&Cat
             source: Arc::clone(layer.problems.source()),
             auth_mode: earlier.and_then(|entry| entry.auth_mode),
             headers: earlier.map(|entry| entry.headers.clone()).unwrap_or_default(),
+            redact,
         },
         (None, earlier) => earlier?.clone(),
     };
     entry.auth_mode = auth_mode.or(entry.auth_mode);
+    entry.redact = redact;
     if let Some(written) = written {
         entry.headers = typed(&written);
     }
     Some(entry)
+}
+
+/// Reads what of answers is searched; keys that are not written stay as they were.
+pub(super) fn redact(fields: &mut Fields<'_>, mut to: Redact) -> Redact {
+    const SCOPES: [(&str, RedactScope); 3] =
+        [("headers", RedactScope::Headers), ("body", RedactScope::Body), ("off", RedactScope::Off)];
+    const ENCODED: [(&str, Encoded); 2] = [("withhold", Encoded::Withhold), ("pass", Encoded::Pass)];
+    super::set(&mut to.scope, fields.word("redact", &SCOPES));
+    super::set(&mut to.encoded, fields.word("redact_encoded", &ENCODED));
+    to
 }
 
 pub(super) fn inject(list: Field<'_>, layer: &Layer<'_>) -> Vec<Inject> {
@@ -125,6 +102,7 @@ fn inject_entry(mut fields: Fields<'_>, layer: &Layer<'_>) -> Option<Inject> {
     let url_field = fields.required("url");
     let prefix = url_field.as_ref().and_then(url_prefix);
     let headers_field = fields.required("headers");
+    let redact = redact(&mut fields, Redact::default());
     let written = headers_field.clone().map(headers);
     if let Some(field) = headers_field.filter(|field| field.node().value == Value::Table(Vec::new())) {
         let help = "write at least one field, such as { Authorization = \"${NAME}\" }";
@@ -137,7 +115,7 @@ fn inject_entry(mut fields: Fields<'_>, layer: &Layer<'_>) -> Option<Inject> {
     }
     fields.finish();
     let url = url.and_then(|url| Some(Spanned::new(prefix?, url.span)))?;
-    Some(Inject { url, source: Arc::clone(layer.problems.source()), headers: typed(&written?) })
+    Some(Inject { url, source: Arc::clone(layer.problems.source()), headers: typed(&written?), redact })
 }
 
 /// Reads a URL prefix in its canonical spelling; patterns of other kinds are reported.

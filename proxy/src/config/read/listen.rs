@@ -7,8 +7,8 @@ use exeat_policy::doc::{Field, Fields, quoted};
 use exeat_policy::guard::AddressRange;
 
 use super::network::listener;
-use super::{Layer, WrittenFile, credentials, set};
-use crate::config::{Auth, Binding, Listen};
+use super::{Layer, WrittenFile, set, sources};
+use crate::config::{Auth, Listen, SecretSource};
 
 /// The longest name of a user: what a client of SOCKS5 can say (RFC 1929 section 2).
 const MAX_NAME: usize = 255;
@@ -64,13 +64,13 @@ fn auth(field: Field<'_>, layer: &Layer<'_>, to: &mut Auth) {
     fields.finish();
 }
 
-fn account(name: &str, field: Field<'_>, layer: &Layer<'_>, to: &mut BTreeMap<String, Binding>) {
+fn account(name: &str, field: Field<'_>, layer: &Layer<'_>, to: &mut BTreeMap<String, SecretSource>) {
     let odd = |character: char| character == ':' || character.is_control();
     if name.is_empty() || name.len() > MAX_NAME || name.contains(odd) {
         let message = format!("{}: {} is no name of a user", quoted("listen.auth"), quoted(name));
         let help = "write a name of 1 to 255 bytes without `:` and control characters";
         layer.problems.report(Code::BadValue, field.key_span(), message, help);
-    } else if let Some(binding) = credentials::binding(field, layer) {
+    } else if let Some(binding) = sources::secret(field, layer) {
         to.insert(name.to_owned(), binding);
     }
 }

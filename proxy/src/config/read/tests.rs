@@ -6,7 +6,7 @@ use exeat_policy::diag::{Diagnostic, Source};
 use exeat_policy::manifest::{AuthMode, HeaderValueSpec};
 use exeat_policy::policy::DefaultVerdict;
 
-use crate::config::{Binding, CaFiles, Config, NextProxyProtocol, SniCheck};
+use crate::config::{Binding, CaFiles, Config, NextProxyProtocol, SecretSource, SniCheck};
 
 mod credentials;
 mod layers;
@@ -295,7 +295,7 @@ fn a_next_proxy_is_a_url_without_credentials() {
     )
     .upstream;
     assert_eq!(upstream.proxy.unwrap().to_string(), "http://proxy.test:3128");
-    assert_eq!(upstream.proxy_authorization, Some(Binding::File(PathBuf::from("etc/secret"))));
+    assert_eq!(upstream.proxy_authorization, Some(SecretSource::File(PathBuf::from("etc/secret"))));
     assert_eq!(upstream.no_proxy.len(), 2);
     let socks = good("upstream.proxy = \"socks5h://[::1]:1080\"").upstream.proxy.unwrap();
     assert_eq!((socks.protocol, socks.to_string().as_str()), (NextProxyProtocol::Socks5, "socks5h://[::1]:1080"));

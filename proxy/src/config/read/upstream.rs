@@ -5,7 +5,7 @@ use exeat_policy::doc::{Field, Fields, quoted};
 use exeat_policy::pattern::Pattern;
 use exeat_policy::target::Authority;
 
-use super::{Layer, credentials, one_or_more, refuse};
+use super::{Layer, one_or_more, refuse, sources};
 use crate::config::{NextProxy, NextProxyProtocol, Upstream};
 
 /// What the next proxy may look like, for help.
@@ -18,7 +18,7 @@ pub(super) fn upstream(mut fields: Fields<'_>, layer: &Layer<'_>, to: &mut Upstr
     if let Some(proxy) = fields.take("proxy").and_then(next_proxy) {
         to.proxy = proxy;
     }
-    if let Some(binding) = fields.take("proxy_authorization").and_then(|field| credentials::binding(field, layer)) {
+    if let Some(binding) = fields.take("proxy_authorization").and_then(|field| sources::secret(field, layer)) {
         to.proxy_authorization = Some(binding);
     }
     if let Some(field) = fields.take("no_proxy") {

@@ -23,6 +23,7 @@ use super::head::Framing;
 use crate::listener::http2::Inbound;
 use crate::listener::stream::Stream;
 use crate::listener::transit::{BodyFault, Progress, Transit};
+use crate::redact::Redacted;
 use crate::upstream::{BodyError, UpstreamBody};
 
 /// How much is read from a client at once while a body is under way.
@@ -250,6 +251,8 @@ pub(crate) enum ResponseBody {
     Full(Bytes),
     /// An answer that streams from upstream.
     Upstream(Box<UpstreamBody>),
+    /// One that is searched for credentials on its way.
+    Redacted(Box<Redacted<UpstreamBody>>),
 }
 
 impl Body for ResponseBody {
@@ -266,6 +269,7 @@ impl Body for ResponseBody {
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
             Self::Upstream(body) => Pin::new(&mut **body).poll_frame(cx),
+            Self::Redacted(body) => Pin::new(&mut **body).poll_frame(cx),
         }
     }
 
@@ -274,6 +278,7 @@ impl Body for ResponseBody {
             Self::Empty => true,
             Self::Full(bytes) => bytes.is_empty(),
             Self::Upstream(body) => body.is_end_stream(),
+            Self::Redacted(body) => body.is_end_stream(),
         }
     }
 
@@ -282,6 +287,7 @@ impl Body for ResponseBody {
             Self::Empty => SizeHint::with_exact(0),
             Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Upstream(body) => body.size_hint(),
+            Self::Redacted(body) => body.size_hint(),
         }
     }
 }

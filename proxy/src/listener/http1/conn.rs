@@ -1,8 +1,9 @@
 //! One client connection: a request after the other until it closes or turns into something else.
 
+use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -94,31 +95,53 @@ pub(crate) struct Switched<S> {
 type InterimHead = (StatusCode, HeaderMap);
 
 /// Interim answers on their way from upstream to the client.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Interim(Arc<(Mutex<Vec<InterimHead>>, Notify)>);
+#[derive(Clone, Default)]
+pub(crate) struct Interim(Arc<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    queue: Mutex<Vec<InterimHead>>,
+    news: Notify,
+    amend: OnceLock<Box<Amend>>,
+}
+
+type Amend = dyn Fn(&mut HeaderMap) + Send + Sync;
+
+impl fmt::Debug for Interim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Interim").field(&self.0.queue).finish()
+    }
+}
 
 impl Interim {
     /// Passes an interim answer on, unless too many wait already: upstream may send them without end.
     fn push(&self, status: StatusCode, headers: HeaderMap) {
-        let (queue, notify) = &*self.0;
-        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.len() < INTERIM_WAITING {
             queue.push((status, headers));
         }
         drop(queue);
-        notify.notify_one();
+        self.0.news.notify_one();
     }
 
     /// Passes an interim answer of upstream's on, without what is of its connection only.
     pub(crate) fn push_clean(&self, status: StatusCode, mut headers: HeaderMap) {
         clean_answer(&mut headers);
         headers.remove(header::CONTENT_LENGTH);
+        if let Some(amend) = self.0.amend.get() {
+            amend(&mut headers);
+        }
         self.push(status, headers);
+    }
+
+    /// Has the fields of every answer that is passed on from now on amended. The first call counts.
+    pub(crate) fn amend(&self, amend: impl Fn(&mut HeaderMap) + Send + Sync + 'static) {
+        let _ = self.0.amend.set(Box::new(amend));
     }
 
     /// Takes what waits.
     pub(crate) fn take(&self) -> Vec<InterimHead> {
-        std::mem::take(&mut *self.0.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.queue.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits for the next ones.
@@ -131,7 +154,7 @@ impl Interim {
             if !waiting.is_empty() {
                 return waiting;
             }
-            self.0.1.notified().await;
+            self.0.news.notified().await;
         }
     }
 }

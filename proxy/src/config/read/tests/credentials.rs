@@ -1,12 +1,13 @@
 //! `[bindings]`, `[catalog.NAME]` and `[[inject]]`.
 
 use super::*;
+use crate::config::{AuthorizationServer, ClientAuth, Encoded, Grant, OAuthSource, Redact, RedactScope};
 
 #[test]
 fn a_binding_has_one_source() {
     let config = good("[bindings]\nA_1 = { env = \"HOME\" }\n2 = { file = \"secrets/b\" }\n");
-    assert_eq!(config.bindings["A_1"], Binding::Env("HOME".to_owned()));
-    assert_eq!(config.bindings["2"], Binding::File(PathBuf::from("etc/secrets/b")));
+    assert_eq!(config.bindings["A_1"], Binding::Stored(SecretSource::Env("HOME".to_owned())));
+    assert_eq!(config.bindings["2"], Binding::Stored(SecretSource::File(PathBuf::from("etc/secrets/b"))));
     assert_eq!(
         problems("[bindings]\nA = {}\nB = { env = \"B\", file = \"b\" }\nC = { evn = \"C\" }\nD = 5\n"),
         [
@@ -17,7 +18,10 @@ fn a_binding_has_one_source() {
             "5:5 E0004 `bindings.D`: expected a table with the source of the value, found an integer",
         ]
     );
-    assert_eq!(help("bindings.A = {}"), "write { env = \"VARIABLE\" } or { file = \"path\" }");
+    assert_eq!(
+        help("bindings.A = {}"),
+        "write { env = \"VARIABLE\" }, { file = \"path\" }, { command = [\"program\", \"argument\"] } or { oauth = { … } }"
+    );
 }
 
 #[test]
@@ -30,17 +34,172 @@ fn a_binding_is_not_the_secret_itself() {
 }
 
 #[test]
-fn sources_that_are_not_served_are_named_as_such() {
+fn a_command_is_a_program_with_arguments() {
+    let config = good(
+        "[bindings]\nA = { command = [\"op\", \"read\", \"op://x/y\"] }\n\
+         B = { command = [\"bin/get\"], ttl = \"1m\", timeout = \"500ms\", pass_env = [\"OP_TOKEN\"] }\n\
+         C = { command = [\"/usr/bin/get\"] }\n",
+    );
+    let command = |name: &str| match &config.bindings[name] {
+        Binding::Command(command) => command.clone(),
+        other => panic!("{other:?}"),
+    };
+    let op = command("A");
+    assert_eq!((op.program, op.arguments), ("op".into(), vec!["read".to_owned(), "op://x/y".to_owned()]));
+    assert_eq!((op.ttl.as_secs(), op.timeout.as_secs(), op.pass_env.len()), (300, 10, 0));
+    let get = command("B");
+    assert_eq!((get.program, get.arguments.len()), ("etc/bin/get".into(), 0), "a path starts at the file's folder");
+    assert_eq!((get.ttl.as_secs(), get.timeout.as_millis()), (60, 500));
+    assert_eq!(get.pass_env, ["OP_TOKEN"]);
+    assert_eq!(command("C").program, PathBuf::from("/usr/bin/get"));
     assert_eq!(
         problems(
-            "[bindings]\nA = { command = [\"op\", \"read\"], ttl = \"10m\" }\nB = { oauth = { grant = \"x\" } }\n\
-             C = { env = \"C\", command = [] }\n"
+            "[bindings]\nA = { command = [] }\nB = { command = \"op read\" }\nC = { command = [\"\"], ttl = \"0s\" }\n\
+             D = { command = [\"op\"], timeout = \"1h\", pass_env = [\"A=B\"] }\nE = { env = \"E\", ttl = \"1m\" }\n\
+             F = { command = [\"op\"], env = \"F\" }\nG = { command = [\"a\\u0000\"] }\n"
         ),
         [
-            "2:7 E0301 `bindings.A`: this version does not serve the source `command`",
-            "3:7 E0301 `bindings.B`: this version does not serve the source `oauth`",
-            "4:18 E0301 `bindings.C`: this version does not serve the source `command`",
+            "2:17 E0006 `bindings.A.command`: expected a program",
+            "3:17 E0004 `bindings.B.command`: expected an array of strings, found a string",
+            "4:17 E0006 `bindings.C.command`: expected a program",
+            "4:29 E0006 `bindings.C.ttl` is 0s, outside 1s to 24h",
+            "5:35 E0006 `bindings.D.timeout` is 1h, outside 100ms to 5m",
+            "5:53 E0006 `bindings.D.pass_env[0]`: expected the name of an environment variable, found `A=B`",
+            "6:18 E0006 `bindings.E.ttl`: only a `command` has `ttl`",
+            "7:5 E0302 `bindings.F`: expected exactly one source, found two",
+            "8:17 E0006 `bindings.G.command`: a NUL cannot be passed to a program",
         ]
+    );
+}
+
+const CLIENT: &str = "grant = \"client_credentials\"\ntoken_url = \"https://as.example/token\"\nclient_id = \"me\"\n";
+
+/// The OAuth source of a table's text.
+fn oauth(table: &str) -> OAuthSource {
+    let config = good(&format!("[bindings.A.oauth]\n{table}"));
+    match config.bindings.into_values().next() {
+        Some(Binding::OAuth(source)) => *source,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn tokens_come_from_authorization_servers() {
+    let source = oauth(CLIENT);
+    assert_eq!((source.grant, source.client_auth), (Grant::ClientCredentials, ClientAuth::None));
+    assert_eq!((source.client_id.as_str(), source.scheme.as_str()), ("me", "Bearer"));
+    assert!(source.scopes.is_empty() && source.resource.is_none());
+    let source = oauth(&format!(
+        "{CLIENT}client_secret = {{ env = \"S\" }}\nscopes = [\"a\", \"b:c\"]\nscheme = \"\"\n\
+         resource = \"https://MCP.example/mcp\"\n"
+    ));
+    assert_eq!(source.client_auth, ClientAuth::Basic(SecretSource::Env("S".to_owned())));
+    assert_eq!((source.scopes, source.scheme), (vec!["a".to_owned(), "b:c".to_owned()], String::new()));
+    assert_eq!(source.resource.unwrap().written, "https://MCP.example/mcp");
+    let source = oauth(
+        "grant = \"refresh_token\"\nissuer = \"http://127.0.0.1:9000/\"\nclient_id = \"me\"\nkey_id = \"1\"\n\
+         private_key = { file = \"key.pem\" }\nrefresh_token = { file = \"first\" }\nstore = \"kept/token\"\n",
+    );
+    let first = SecretSource::File("etc/first".into());
+    assert_eq!(source.grant, Grant::RefreshToken { first, store: "etc/kept/token".into() });
+    let key = SecretSource::File("etc/key.pem".into());
+    assert_eq!(source.client_auth, ClientAuth::PrivateKeyJwt { key, key_id: Some("1".to_owned()) });
+    assert!(matches!(source.server, AuthorizationServer::Issuer(_)));
+}
+
+#[test]
+fn an_oauth_source_is_read_with_every_problem() {
+    for (table, expected) in [
+        (
+            "",
+            &[
+                "E0005 the key `grant` of",
+                "E0006 `bindings.A.oauth`: expected `token_url` or `issuer`, found neither",
+                "E0005 the key `client_id` of",
+            ][..],
+        ),
+        (
+            &format!("{CLIENT}issuer = \"https://as.example\"\n"),
+            &["E0006 `bindings.A.oauth`: expected `token_url` or `issuer`, found both"],
+        ),
+        (
+            &format!("{CLIENT}store = \"x\"\n"),
+            &["E0006 `bindings.A.oauth.store`: the grant `client_credentials` has none"],
+        ),
+        (
+            &format!("{CLIENT}client_secret = \"s3cret\"\n"),
+            &["E0106 `bindings.A.oauth.client_secret`: expected a table"],
+        ),
+        (
+            &format!("{CLIENT}client_secret = {{ command = [\"x\"] }}\n"),
+            &["E0302 `bindings.A.oauth.client_secret`: the source `command` is one for"],
+        ),
+        (
+            &format!("{CLIENT}client_auth = \"client_secret_post\"\n"),
+            &["E0006 `bindings.A.oauth`: this way of proving it needs `client_secret`"],
+        ),
+        (
+            &format!("{CLIENT}client_auth = \"none\"\nclient_secret = {{ env = \"S\" }}\n"),
+            &["E0006 `bindings.A.oauth`: `client_auth` is `none`"],
+        ),
+        (
+            &format!("{CLIENT}scopes = [\"a b\"]\nscheme = \"a b\"\nscope = 1\n"),
+            &[
+                "E0006 `bindings.A.oauth.scopes[0]`: expected one scope",
+                "E0006 `bindings.A.oauth.scheme`: expected the name of a scheme",
+                "E0003 unknown key `scope`",
+            ],
+        ),
+        (&CLIENT.replace("https://as", "http://as"), &["E0006 `bindings.A.oauth.token_url`: expected https"]),
+        (
+            &CLIENT.replace("https://as", "https://u:p@as"),
+            &["E0006 `bindings.A.oauth.token_url`: expected a URL without user name"],
+        ),
+        (
+            &CLIENT.replace("token_url = \"https://as.example/token\"", "issuer = \"https://as.example/?x\""),
+            &["E0006 `bindings.A.oauth.issuer`: an issuer has no query"],
+        ),
+        (
+            &CLIENT.replace("client_credentials", "password"),
+            &["E0006 `bindings.A.oauth.grant` does not take `password`"],
+        ),
+    ] {
+        let found = problems(&format!("[bindings.A.oauth]\n{table}"));
+        assert_eq!(found.len(), expected.len(), "{table}: {found:#?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.contains(expected), "{table}: {found}");
+        }
+    }
+}
+
+#[test]
+fn two_bindings_do_not_share_a_store() {
+    let binding = |name: &str, store: &str| {
+        format!(
+            "[bindings.{name}.oauth]\ngrant = \"refresh_token\"\ntoken_url = \"https://as.example/\"\nclient_id = \"me\"\n\
+             refresh_token = {{ env = \"R\" }}\nstore = \"{store}\"\n"
+        )
+    };
+    assert_eq!(
+        problems(&(binding("A", "x") + &binding("B", "x"))),
+        ["7:11 E0006 `bindings.B`: the store is that of `A` too"]
+    );
+    assert_eq!(good(&(binding("A", "x") + &binding("B", "y"))).bindings.len(), 2);
+}
+
+#[test]
+fn what_is_searched_is_said_for_each_server() {
+    let config = good(
+        "[catalog.a]\nurl = \"https://a.example/\"\nredact = \"headers\"\nredact_encoded = \"pass\"\n\
+         [catalog.b]\nurl = \"https://b.example/\"\n\
+         [[inject]]\nurl = \"https://c.example/\"\nheaders = { X = \"1\" }\nredact = \"off\"\n",
+    );
+    let expected = Redact { scope: RedactScope::Headers, encoded: Encoded::Pass };
+    assert_eq!((config.catalog["a"].redact, config.catalog["b"].redact), (expected, Redact::default()));
+    assert_eq!(config.inject[0].redact, Redact { scope: RedactScope::Off, encoded: Encoded::Withhold });
+    assert_eq!(
+        problems("[catalog.a]\nurl = \"https://a.example/\"\nredact = \"all\"\n"),
+        ["3:10 E0006 `catalog.a.redact` does not take `all`"]
     );
 }
 

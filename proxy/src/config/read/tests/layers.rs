@@ -59,8 +59,8 @@ inject = [{ url = \"https://a.example/\", headers = { X = \"1\" } }]
     );
     // A path on the command line starts at the working folder, one in the file at the file's.
     assert_eq!(overridden.policy.manifests, [PathBuf::from("b.toml")]);
-    assert_eq!(overridden.bindings["A"], Binding::File(PathBuf::from("a")));
-    assert_eq!(overridden.bindings["B"], Binding::File(PathBuf::from("etc/b")));
+    assert_eq!(overridden.bindings["A"], Binding::Stored(SecretSource::File(PathBuf::from("a"))));
+    assert_eq!(overridden.bindings["B"], Binding::Stored(SecretSource::File(PathBuf::from("etc/b"))));
     assert_eq!(overridden.guard.blocked_ports, [2, 3]);
     assert_eq!(overridden.dns.hosts["a"], ["::1".parse::<IpAddr>().unwrap()]);
     assert_eq!(overridden.dns.hosts["b"], ["::2".parse::<IpAddr>().unwrap()]);

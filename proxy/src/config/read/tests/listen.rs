@@ -29,10 +29,10 @@ ci = { env = "CI_TOKEN" }
     assert_eq!(listen.tls, Some(tls));
     assert!(listen.proxy_protocol[0].contains("10.1.2.3".parse().unwrap()) && listen.proxy_protocol.len() == 3);
     let users = [
-        ("alice".to_owned(), Binding::Env("ALICE".to_owned())),
-        ("bob builder".to_owned(), Binding::File("etc/bob".into())),
+        ("alice".to_owned(), SecretSource::Env("ALICE".to_owned())),
+        ("bob builder".to_owned(), SecretSource::File("etc/bob".into())),
     ];
-    let tokens = [("ci".to_owned(), Binding::Env("CI_TOKEN".to_owned()))];
+    let tokens = [("ci".to_owned(), SecretSource::Env("CI_TOKEN".to_owned()))];
     assert_eq!(listen.auth, Auth { users: users.into(), tokens: tokens.into() });
 }
 

@@ -25,7 +25,7 @@ fn the_shipped_config_is_the_default() {
 #[test]
 fn its_examples_load() {
     let config = good(&with_examples());
-    assert_eq!(config.bindings.len(), 2);
+    assert_eq!(config.bindings.len(), 5);
     assert!(config.intercept.ca.is_some());
     assert_eq!(config.catalog["linear"].auth_mode, Some(AuthMode::OAuth));
     assert_eq!(config.inject.len(), 1);
@@ -44,7 +44,7 @@ fn known_keys() -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
     for section in known(&format!("{NONE} = 1")) {
         let text = match section.as_str() {
-            "bindings" => format!("bindings.A = {{ env = \"A\", {NONE} = 1 }}"),
+            "bindings" => format!("bindings.A = {{ command = [\"A\"], {NONE} = 1 }}"),
             "catalog" => format!("catalog.linear = {{ url = \"https://a.example/\", {NONE} = 1 }}"),
             "inject" => {
                 format!("inject = [{{ url = \"https://a.example/\", headers = {{ X = \"1\" }}, {NONE} = 1 }}]")
@@ -55,22 +55,36 @@ fn known_keys() -> BTreeSet<String> {
     }
     let auth = known(&format!("listen.auth = {{ users = {{ a = {{ env = \"A\" }} }}, {NONE} = 1 }}"));
     keys.extend(auth.into_iter().map(|key| format!("listen.auth.{key}")));
+    for grant in ["client_credentials", "refresh_token"] {
+        let oauth = known(&format!("[bindings.A.oauth]\ngrant = \"{grant}\"\n{NONE} = 1"));
+        keys.extend(oauth.into_iter().map(|key| format!("bindings.oauth.{key}")));
+    }
     keys
 }
 
 /// Every key that a text writes, as `section.key`; in a binding and an entry of the catalog, the name is left out.
-/// `[listen.auth]` is a section in a section.
+/// `[listen.auth]` is a section in a section, and so is the `oauth` of a binding.
 fn written_keys(text: &str) -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
     let mut section = "";
     for line in text.lines() {
         if let Some(header) = line.strip_prefix('[') {
             let header = header.trim_matches(['[', ']']);
-            section = if header == "listen.auth" { header } else { header.split('.').next().unwrap() };
+            section = match header {
+                "listen.auth" => header,
+                _ if header.ends_with(".oauth") => "bindings.oauth",
+                _ => header.split('.').next().unwrap(),
+            };
+            keys.extend((section == "bindings.oauth").then(|| "bindings.oauth".to_owned()));
             keys.extend((section == header && header.contains('.')).then(|| header.to_owned()));
         } else if let Some((key, value)) = line.split_once(" = ").filter(|_| !line.starts_with('#')) {
-            let key = if section == "bindings" { value[2..].split(' ').next().unwrap() } else { key };
-            keys.insert(format!("{section}.{key}"));
+            if section == "bindings" {
+                let words = value.split([' ', ',']).collect::<Vec<_>>();
+                let names = words.windows(2).filter(|pair| pair[1] == "=").map(|pair| format!("bindings.{}", pair[0]));
+                keys.extend(names);
+            } else {
+                keys.insert(format!("{section}.{key}"));
+            }
         }
     }
     keys
