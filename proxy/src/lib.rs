@@ -22,6 +22,7 @@ mod intercept;
 mod keepalive;
 mod listener;
 mod load;
+mod mcp;
 mod metrics;
 mod permit;
 mod respond;

@@ -105,13 +105,20 @@ const fn status(reason: Reason) -> StatusCode {
         | Reason::BadRequest
         | Reason::ClientTls
         | Reason::ProxyHeader
-        | Reason::UnsupportedProtocol => StatusCode::BAD_REQUEST,
+        | Reason::UnsupportedProtocol
+        | Reason::McpMalformed
+        | Reason::McpHeader
+        | Reason::McpProtocol
+        | Reason::McpBatch => StatusCode::BAD_REQUEST,
+        Reason::McpMethod => StatusCode::METHOD_NOT_ALLOWED,
+        Reason::McpTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Reason::McpEncoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Reason::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         Reason::HeadTimeout => StatusCode::REQUEST_TIMEOUT,
         Reason::ProxyAuth => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
         Reason::AuthLimited => StatusCode::TOO_MANY_REQUESTS,
         Reason::Misdirected => StatusCode::MISDIRECTED_REQUEST,
-        Reason::NotFound => StatusCode::NOT_FOUND,
+        Reason::NotFound | Reason::McpSession => StatusCode::NOT_FOUND,
         Reason::ConnectionLimit | Reason::TunnelLimit | Reason::Draining => StatusCode::SERVICE_UNAVAILABLE,
         Reason::DnsNotFound
         | Reason::DnsFailed
@@ -119,7 +126,8 @@ const fn status(reason: Reason) -> StatusCode {
         | Reason::ConnectFailed
         | Reason::UpstreamTls
         | Reason::UpstreamProtocol
-        | Reason::UpstreamProxy => StatusCode::BAD_GATEWAY,
+        | Reason::UpstreamProxy
+        | Reason::McpAnswer => StatusCode::BAD_GATEWAY,
         Reason::ConnectTimeout | Reason::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
         Reason::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         Reason::Allowed | Reason::DefaultAllow => StatusCode::OK,
@@ -138,7 +146,11 @@ const fn status(reason: Reason) -> StatusCode {
         | Reason::CredentialUnbound
         | Reason::CredentialUnavailable
         | Reason::CredentialInsecure
-        | Reason::PolicyChanged => StatusCode::FORBIDDEN,
+        | Reason::PolicyChanged
+        | Reason::McpDiscovery
+        | Reason::McpTool
+        | Reason::McpElicitation
+        | Reason::McpOrigin => StatusCode::FORBIDDEN,
     }
 }
 
@@ -198,7 +210,7 @@ mod tests {
     fn refusals_have_statuses_of_the_contract() {
         for reason in Reason::ALL {
             let code = status(*reason).as_u16();
-            let expected = [200, 400, 403, 404, 407, 408, 421, 429, 431, 500, 502, 503, 504];
+            let expected = [200, 400, 403, 404, 405, 407, 408, 413, 415, 421, 429, 431, 500, 502, 503, 504];
             assert!(expected.contains(&code), "{reason}: {code}");
         }
     }
