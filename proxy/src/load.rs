@@ -2,6 +2,8 @@
 //!
 //! The gateway, its reload and the dry run all load through here, so what one of them accepts the others do.
 
+mod mcp;
+
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -9,13 +11,14 @@ use std::sync::Arc;
 
 use exeat_policy::diag::{Code, Diagnostic, Source, Span, has_errors};
 use exeat_policy::doc::{Format, MAX_BYTES};
-use exeat_policy::manifest::{ActsAs, ElicitationPolicy, Manifest, ProtocolMode, Server, Transport};
+use exeat_policy::manifest::{ActsAs, Manifest, Server, Transport};
 use exeat_policy::pattern::{Pattern, Prefix};
 use exeat_policy::policy::{DefaultVerdict, Layer};
 use exeat_policy::target::Target;
 use exeat_policy::{Policy, Rule, Verdict};
 use http::HeaderName;
 
+pub(crate) use self::mcp::McpServers;
 use crate::config::Config;
 use crate::credentials::Injection;
 
@@ -44,6 +47,8 @@ pub(crate) struct Loaded {
     pub(crate) policy: Policy,
     /// What is put on requests.
     pub(crate) injections: Vec<Injection>,
+    /// The MCP servers.
+    pub(crate) mcp: McpServers,
     /// The names of the manifests' files, outermost first.
     pub(crate) files: Vec<Arc<str>>,
     /// Whether the policy is that of the built-in example, for want of any other.
@@ -106,6 +111,7 @@ pub(crate) fn load(inputs: &Inputs) -> Result<Loaded, LoadError> {
     };
     let policy = Policy::build(layers(&manifests), config.policy.default)?;
     let injections = injections(&config, &manifests, &policy, &mut problems);
+    let mcp = mcp::servers(&config, &manifests, &mut problems);
     if has_errors(&problems) {
         return Err(LoadError::Invalid(problems));
     }
@@ -113,7 +119,7 @@ pub(crate) fn load(inputs: &Inputs) -> Result<Loaded, LoadError> {
         problems.extend(manifests.last().map(unrestricted));
     }
     let files = sources.iter().map(|(source, _)| Arc::clone(source.name())).collect();
-    Ok(Loaded { config, policy, injections, files, is_example, warnings: problems })
+    Ok(Loaded { config, policy, injections, mcp, files, is_example, warnings: problems })
 }
 
 /// Loads the config alone.
@@ -201,7 +207,6 @@ fn injections(
     for manifest in manifests {
         for server in &manifest.servers {
             let source = &manifest.source;
-            problems.extend(not_enforced(manifest, server));
             let (url, written, fields) = match &server.transport {
                 Transport::Stdio { .. } => continue,
                 Transport::Http { url, headers } => {
@@ -299,25 +304,6 @@ fn check_covered(policy: &Policy, prefix: &Prefix, source: &Arc<Source>, span: S
         ),
     };
     problems.push(Diagnostic::new(Code::ServerNotPermitted, source, span, message, help));
-}
-
-/// Warns of a server's MCP policy, which nothing holds it to yet.
-fn not_enforced(manifest: &Manifest, server: &Server) -> Option<Diagnostic> {
-    let mut keys = Vec::new();
-    if server.protocol_mode != ProtocolMode::Auto {
-        keys.push("protocol_mode");
-    }
-    if server.elicitation_policy != ElicitationPolicy::Url {
-        keys.push("elicitation_policy");
-    }
-    if !server.tool_discovery {
-        keys.push("tool_discovery");
-    }
-    (!keys.is_empty()).then(|| {
-        let message = format!("this version does not enforce {} of {:?}", keys.join(", "), server.name.value);
-        let help = "count on the server's URL being judged and its credential being put on, and on nothing else";
-        Diagnostic::new(Code::NotEnforced, &manifest.source, server.span, message, help)
-    })
 }
 
 fn unrestricted(manifest: &Manifest) -> Diagnostic {

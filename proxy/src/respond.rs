@@ -90,6 +90,18 @@ impl<'a> Problem<'a> {
     }
 }
 
+/// An answer in JSON-RPC, to an HTTP request that is refused with it or is not.
+pub(crate) fn json_rpc(reason: Reason, rejected: bool, body: String) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::Full(Bytes::from(body)));
+    *response.status_mut() = if rejected { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(EXEAT_REASON, HeaderValue::from_static(reason.as_str()));
+    add_date(headers);
+    response
+}
+
 /// Adds the Date that an answer of the gateway's own has to carry (RFC 9110 section 6.6.1).
 pub(crate) fn add_date(headers: &mut HeaderMap) {
     if let Ok(date) = HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now())) {

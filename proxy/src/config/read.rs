@@ -16,13 +16,14 @@ mod credentials;
 mod duration;
 mod limits;
 mod listen;
+mod mcp;
 mod network;
 mod overrides;
 mod sections;
 mod upstream;
 
 /// Sections that the contract names and this version does not serve.
-const UNSERVED: [&str; 3] = ["mcp", "audit", "sessions"];
+const UNSERVED: [&str; 2] = ["audit", "sessions"];
 
 impl Config {
     /// Reads a config file onto the defaults.
@@ -107,6 +108,7 @@ impl Reader {
         if let Some(list) = fields.take("inject") {
             config.inject = credentials::inject(list, layer);
         }
+        mcp::mcp(fields.section("mcp"), layer, &mut config.mcp);
         sections::guard(fields.section("guard"), &mut config.guard);
         network::dns(fields.section("dns"), &mut config.dns);
         upstream::upstream(fields.section("upstream"), layer, &mut config.upstream);

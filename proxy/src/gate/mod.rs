@@ -6,6 +6,7 @@
 
 mod authenticate;
 mod fields;
+mod mcp;
 mod outgoing;
 mod refusal;
 mod request;
@@ -19,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) use authenticate::Unauthenticated;
 pub(crate) use fields::Pseudonym;
+pub(crate) use mcp::ReviewedBody;
 pub(crate) use refusal::{Refusal, Subject};
 
 use crate::audit::{Audit, Entry};

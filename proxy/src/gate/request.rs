@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -15,6 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::fields::{clean_answer, connection_lists, lists, remove_hop_by_hop};
+use super::mcp::McpWay;
 use super::outgoing::Outgoing;
 use super::refusal::{Refusal, Subject};
 use super::{Caller, Gate, Switch, UpgradedTunnel};
@@ -30,7 +32,7 @@ use crate::upstream::{Failure, Fate, Lease, Protocol, Raw, Speaks, Unsent, Upstr
 
 impl Gate {
     /// Judges a request and, if it may go out, sends it and brings its answer.
-    pub(crate) async fn request(&self, caller: Caller, target: Target, exchange: Exchange) -> Reply<Switch> {
+    pub(crate) async fn request(self: &Arc<Self>, caller: Caller, target: Target, exchange: Exchange) -> Reply<Switch> {
         let began = Instant::now();
         let snapshot = self.current.get();
         let judged = permit::request(&snapshot.policy, &snapshot.route.guard, &target);
@@ -50,12 +52,18 @@ impl Gate {
         let Some(permit) = judged.leave else {
             return Reply::Response(self.refused(&subject, judged.reason.into()));
         };
-        let reply = self.send_permitted(&mut subject, judged.reason, &permit, &target, exchange).await;
+        let reply = match snapshot.mcp.find(&target) {
+            None => self.send_permitted(&mut subject, judged.reason, &permit, &target, exchange).await,
+            Some(found) => {
+                let way = McpWay { found: &found, snapshot: &snapshot, reason: judged.reason, permit: &permit };
+                self.send_mcp(&mut subject, way, &target, exchange).await
+            }
+        };
         self.metrics.request_seconds.observe(began.elapsed().as_secs_f64());
         reply
     }
 
-    async fn send_permitted<'a>(
+    pub(super) async fn send_permitted<'a>(
         &self,
         subject: &mut Subject<'a>,
         reason: Reason,
@@ -349,7 +357,7 @@ impl fmt::Display for Patterns<'_> {
 }
 
 /// A target as the log shows it: queries carry secrets.
-struct WithoutQuery<'a>(&'a Target);
+pub(super) struct WithoutQuery<'a>(pub(super) &'a Target);
 
 impl fmt::Display for WithoutQuery<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -112,17 +112,12 @@ impl Policies {
         Self { by_host }
     }
 
-    /// All of them.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &ServerPolicy> {
-        self.by_host.values().flatten().map(|policy| &**policy)
-    }
-
-    /// Whether a tunnel to `authority` may carry requests that are to be judged, so that it has to be inspected.
-    /// Defaults alone are no reason where tunnels cannot be opened.
-    pub(crate) fn concerns(&self, authority: &Authority, intercepting: bool) -> bool {
+    /// Whether a tunnel to `authority` may carry requests that are to be judged, so that it has to be inspected. The
+    /// default alone is no reason to open a tunnel: it holds where requests are read anyway.
+    pub(crate) fn concerns(&self, authority: &Authority) -> bool {
         let Some(policies) = self.by_host.get(authority.host()) else { return false };
         policies.iter().any(|policy| {
-            (policy.explicit || intercepting)
+            policy.explicit
                 && [Scheme::Http, Scheme::Https]
                     .iter()
                     .any(|scheme| is_same_server(&policy.prefix, *scheme, authority.port()))
@@ -226,19 +221,17 @@ pub(crate) mod tests {
         assert_eq!((found.protocol, found.elicitation), (ProtocolMode::V2025June, ElicitationPolicy::None));
         assert!(!found.discovery && found.permits_tool("get_x"));
         assert!(!found.permits_tool("delete_x") && !found.permits_tool("put_x"));
-        assert_eq!(policies.iter().count(), 2);
     }
 
     #[test]
-    fn what_binds_nothing_concerns_nobody() {
-        let at = |authority: &str| Authority::parse(authority).unwrap();
-        assert!(!Policies::new(vec![open("https://mcp.test/mcp")]).concerns(&at("mcp.test:443"), true));
+    fn a_tunnel_is_opened_for_what_is_written() {
+        let concerns = |policy: ServerPolicy, authority: &str| {
+            Policies::new(vec![policy]).concerns(&Authority::parse(authority).unwrap())
+        };
         let default = ServerPolicy { elicitation: ElicitationPolicy::Url, ..open("https://mcp.test/mcp") };
-        let policies = Policies::new(vec![default.clone()]);
-        assert!(policies.concerns(&at("mcp.test:443"), true) && policies.concerns(&at("mcp.test:80"), true));
-        assert!(!policies.concerns(&at("mcp.test:8443"), true));
-        assert!(!policies.concerns(&at("mcp.test:443"), false), "a default does not close what cannot be opened");
-        let explicit = Policies::new(vec![ServerPolicy { explicit: true, ..default }]);
-        assert!(explicit.concerns(&at("mcp.test:443"), false));
+        let explicit = ServerPolicy { explicit: true, ..default.clone() };
+        assert!(!concerns(default, "mcp.test:443"), "a default opens no tunnel");
+        assert!(concerns(explicit.clone(), "mcp.test:443") && concerns(explicit.clone(), "mcp.test:80"));
+        assert!(!concerns(explicit.clone(), "mcp.test:8443") && !concerns(explicit, "other.test:443"));
     }
 }

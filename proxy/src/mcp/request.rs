@@ -53,7 +53,7 @@ pub(crate) fn judge_head(found: &Found, asked: Asked<'_>, has_body: bool) -> Res
         && version != pin
     {
         let error = RpcError::unsupported_version(None, pin, version);
-        return Err(Refused::error(Reason::McpProtocol, 400, error));
+        return Err(Refused::error(Reason::McpProtocol, true, error));
     }
     if !found.is_strict() {
         return Ok(());
@@ -137,7 +137,7 @@ fn of_batch(error: Wrong, culprit: Option<&str>, ids: &[String]) -> Refused {
             _ => RpcError::new(Some(id), code::BATCH, message),
         }
     };
-    refused.answer = Answer::Errors { status: 200, errors: ids.iter().map(others).collect(), batch: true };
+    refused.answer = Answer::Errors { rejected: false, errors: ids.iter().map(others).collect(), batch: true };
     refused
 }
 
@@ -226,7 +226,7 @@ impl Judge<'_> {
     fn refused(&self, reason: Reason, code: i64, id: Option<&str>, what: &str) -> Refused {
         let message = format!("{what}, by the gateway's policy for {:?}", self.policy.server);
         match id {
-            Some(_) => Refused::error(reason, 200, RpcError::new(id, code, message)),
+            Some(_) => Refused::error(reason, false, RpcError::new(id, code, message)),
             None => Refused::problem(reason, message),
         }
     }
@@ -248,7 +248,7 @@ impl Judge<'_> {
         let id = message.request_id();
         let refuse = |requested: &str| {
             let error = RpcError::unsupported_version(id, pin, requested);
-            Err(Refused::error(Reason::McpProtocol, 400, error).into())
+            Err(Refused::error(Reason::McpProtocol, true, error).into())
         };
         let stated = message.meta()?.map_or(Ok(None), |meta| meta.get(META_VERSION))?;
         let stated = stated.map(|stated| stated.string().and_then(Result::ok).unwrap_or(Cow::Borrowed("unreadable")));
@@ -291,7 +291,7 @@ impl Judge<'_> {
         let mismatch = |name: &HeaderName, what: &str| {
             let text = format!("the field {name} does not say what the message says: {what}");
             let error = RpcError::new(message.request_id(), code::HEADER_MISMATCH, text);
-            Err(Refused::error(Reason::McpHeader, 400, error).into())
+            Err(Refused::error(Reason::McpHeader, true, error).into())
         };
         let (method, name) = (only(self.asked, &METHOD)?, only(self.asked, &NAME)?);
         if method.is_some() && method != message.method() {

@@ -82,8 +82,9 @@ pub(crate) enum Answer {
     Problem,
     /// In JSON-RPC.
     Errors {
-        /// The HTTP status.
-        status: u16,
+        /// Whether the HTTP request is refused too, as the specification has it for what fields and revision say; else
+        /// the answer is one like any other.
+        rejected: bool,
         /// One for each request.
         errors: Vec<RpcError>,
         /// Whether they go into an array.
@@ -98,9 +99,9 @@ impl Refused {
     }
 
     /// A refusal that is answered with one error.
-    pub(crate) fn error(reason: Reason, status: u16, error: RpcError) -> Self {
+    pub(crate) fn error(reason: Reason, rejected: bool, error: RpcError) -> Self {
         let detail = error.message.clone();
-        Self { reason, detail, answer: Answer::Errors { status, errors: vec![error], batch: false } }
+        Self { reason, detail, answer: Answer::Errors { rejected, errors: vec![error], batch: false } }
     }
 }
 

@@ -46,9 +46,10 @@ fn reason(found: &Found, fields: &[(&'static str, &str)], body: &str) -> Option<
 /// The HTTP status and the body of a refusal in JSON-RPC.
 fn errors(refused: Refused) -> (u16, Tree) {
     match refused.answer {
-        Answer::Errors { status, errors, batch } => {
-            (status, serde_json::from_str(&super::super::rpc::render(&errors, batch, &[])).unwrap())
-        }
+        Answer::Errors { rejected, errors, batch } => (
+            if rejected { 400 } else { 200 },
+            serde_json::from_str(&super::super::rpc::render(&errors, batch, &[])).unwrap(),
+        ),
         Answer::Problem => panic!("no JSON-RPC: {refused:?}"),
     }
 }
