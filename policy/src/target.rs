@@ -258,6 +258,30 @@ impl Target {
         path::is_within(literal, others, prefix.path().as_bytes())
     }
 
+    /// Whether some server could read the path as `path` or as one below it: in any reading, in any case, with or
+    /// without a slash at the end. Where [`Self::has_path_within`] is for what is permitted, this is for what is
+    /// restricted.
+    #[must_use]
+    pub fn may_be_within(&self, path: &str) -> bool {
+        self.any_reading(path, |rest| rest.is_empty() || rest.starts_with(b"/"))
+    }
+
+    /// Whether some server could read the path as `path`.
+    #[must_use]
+    pub fn may_be(&self, path: &str) -> bool {
+        self.any_reading(path, |rest| matches!(rest, b"" | b"/"))
+    }
+
+    fn any_reading(&self, path: &str, rest: impl Fn(&[u8]) -> bool) -> bool {
+        let path = path.strip_suffix('/').unwrap_or(path).as_bytes();
+        let (literal, others) = self.readings();
+        std::iter::once(literal).chain(others.iter().map(|reading| &**reading)).any(|reading| {
+            reading
+                .split_at_checked(path.len())
+                .is_some_and(|(start, end)| start.eq_ignore_ascii_case(path) && rest(end))
+        })
+    }
+
     /// The literal reading of the path as bytes, then every other reading.
     pub(crate) fn readings(&self) -> (&[u8], &[Box<[u8]>]) {
         self.readings.split(self.path())

@@ -20,11 +20,13 @@ pub(crate) enum Entry {
     Intercept,
     /// A SOCKS5 request.
     Socks5,
+    /// A request to the local endpoint of an MCP server.
+    Mcp,
 }
 
 impl Entry {
     /// Every entry, in the order of the enum.
-    pub(crate) const ALL: [Self; 4] = [Self::Forward, Self::Connect, Self::Intercept, Self::Socks5];
+    pub(crate) const ALL: [Self; 5] = [Self::Forward, Self::Connect, Self::Intercept, Self::Socks5, Self::Mcp];
 
     /// The word in metrics and events.
     pub(crate) const fn as_str(self) -> &'static str {
@@ -33,6 +35,7 @@ impl Entry {
             Self::Connect => "connect",
             Self::Intercept => "intercept",
             Self::Socks5 => "socks5",
+            Self::Mcp => "mcp",
         }
     }
 

@@ -25,6 +25,7 @@ mod intercept;
 mod keepalive;
 mod listener;
 mod load;
+mod mcp;
 mod metrics;
 mod permit;
 pub mod redact;

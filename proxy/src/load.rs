@@ -2,6 +2,8 @@
 //!
 //! The gateway, its reload and the dry run all load through here, so what one of them accepts the others do.
 
+mod mcp;
+
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -9,9 +11,7 @@ use std::sync::Arc;
 
 use exeat_policy::diag::{Code, Diagnostic, Source, Span, has_errors};
 use exeat_policy::doc::{Format, MAX_BYTES};
-use exeat_policy::manifest::{
-    ActsAs, AuthMode, ElicitationPolicy, HeaderValueSpec, Manifest, ProtocolMode, Server, Transport,
-};
+use exeat_policy::manifest::{ActsAs, AuthMode, HeaderValueSpec, Manifest, Server, Transport};
 use exeat_policy::pattern::{Pattern, Prefix};
 use exeat_policy::policy::{DefaultVerdict, Layer};
 use exeat_policy::target::Target;
@@ -19,6 +19,7 @@ use exeat_policy::{Policy, Rule, Verdict};
 use http::HeaderName;
 use http::header::AUTHORIZATION;
 
+pub(crate) use self::mcp::McpServers;
 use crate::config::{Config, Redact};
 use crate::credentials::{Injection, LastRedactor};
 
@@ -47,6 +48,8 @@ pub(crate) struct Loaded {
     pub(crate) policy: Policy,
     /// What is put on requests.
     pub(crate) injections: Vec<Injection>,
+    /// The MCP servers.
+    pub(crate) mcp: McpServers,
     /// The names of the manifests' files, outermost first.
     pub(crate) files: Vec<Arc<str>>,
     /// Whether the policy is that of the built-in example, for want of any other.
@@ -109,6 +112,7 @@ pub(crate) fn load(inputs: &Inputs) -> Result<Loaded, LoadError> {
     };
     let policy = Policy::build(layers(&manifests), config.policy.default)?;
     let injections = injections(&config, &manifests, &policy, &mut problems);
+    let mcp = mcp::servers(&config, &manifests, &mut problems);
     if has_errors(&problems) {
         return Err(LoadError::Invalid(problems));
     }
@@ -116,7 +120,7 @@ pub(crate) fn load(inputs: &Inputs) -> Result<Loaded, LoadError> {
         problems.extend(manifests.last().map(unrestricted));
     }
     let files = sources.iter().map(|(source, _)| Arc::clone(source.name())).collect();
-    Ok(Loaded { config, policy, injections, files, is_example, warnings: problems })
+    Ok(Loaded { config, policy, injections, mcp, files, is_example, warnings: problems })
 }
 
 /// Loads the config alone.
@@ -204,7 +208,6 @@ fn injections(
     for manifest in manifests {
         for server in &manifest.servers {
             let source = &manifest.source;
-            problems.extend(not_enforced(manifest, server));
             let (url, written, fields, auth_mode, redact) = match &server.transport {
                 Transport::Stdio { .. } => continue,
                 Transport::Http { url, headers } => {
@@ -348,25 +351,6 @@ fn check_covered(policy: &Policy, prefix: &Prefix, source: &Arc<Source>, span: S
         ),
     };
     problems.push(Diagnostic::new(Code::ServerNotPermitted, source, span, message, help));
-}
-
-/// Warns of a server's MCP policy, which nothing holds it to yet.
-fn not_enforced(manifest: &Manifest, server: &Server) -> Option<Diagnostic> {
-    let mut keys = Vec::new();
-    if server.protocol_mode != ProtocolMode::Auto {
-        keys.push("protocol_mode");
-    }
-    if server.elicitation_policy != ElicitationPolicy::Url {
-        keys.push("elicitation_policy");
-    }
-    if !server.tool_discovery {
-        keys.push("tool_discovery");
-    }
-    (!keys.is_empty()).then(|| {
-        let message = format!("this version does not enforce {} of {:?}", keys.join(", "), server.name.value);
-        let help = "count on the server's URL being judged and its credential being put on, and on nothing else";
-        Diagnostic::new(Code::NotEnforced, &manifest.source, server.span, message, help)
-    })
 }
 
 fn unrestricted(manifest: &Manifest) -> Diagnostic {

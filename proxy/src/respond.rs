@@ -90,6 +90,18 @@ impl<'a> Problem<'a> {
     }
 }
 
+/// An answer in JSON-RPC, to an HTTP request that is refused with it or is not.
+pub(crate) fn json_rpc(reason: Reason, rejected: bool, body: String) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::Full(Bytes::from(body)));
+    *response.status_mut() = if rejected { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(EXEAT_REASON, HeaderValue::from_static(reason.as_str()));
+    add_date(headers);
+    response
+}
+
 /// Adds the Date that an answer of the gateway's own has to carry (RFC 9110 section 6.6.1).
 pub(crate) fn add_date(headers: &mut HeaderMap) {
     if let Ok(date) = HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now())) {
@@ -105,13 +117,20 @@ const fn status(reason: Reason) -> StatusCode {
         | Reason::BadRequest
         | Reason::ClientTls
         | Reason::ProxyHeader
-        | Reason::UnsupportedProtocol => StatusCode::BAD_REQUEST,
+        | Reason::UnsupportedProtocol
+        | Reason::McpMalformed
+        | Reason::McpHeader
+        | Reason::McpProtocol
+        | Reason::McpBatch => StatusCode::BAD_REQUEST,
+        Reason::McpMethod => StatusCode::METHOD_NOT_ALLOWED,
+        Reason::McpTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Reason::McpEncoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Reason::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         Reason::HeadTimeout => StatusCode::REQUEST_TIMEOUT,
         Reason::ProxyAuth => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
         Reason::AuthLimited | Reason::Flood => StatusCode::TOO_MANY_REQUESTS,
         Reason::Misdirected => StatusCode::MISDIRECTED_REQUEST,
-        Reason::NotFound => StatusCode::NOT_FOUND,
+        Reason::NotFound | Reason::McpSession => StatusCode::NOT_FOUND,
         Reason::ConnectionLimit | Reason::StreamLimit | Reason::TunnelLimit | Reason::Draining => {
             StatusCode::SERVICE_UNAVAILABLE
         }
@@ -122,7 +141,8 @@ const fn status(reason: Reason) -> StatusCode {
         | Reason::UpstreamTls
         | Reason::UpstreamProtocol
         | Reason::UpstreamEncoded
-        | Reason::UpstreamProxy => StatusCode::BAD_GATEWAY,
+        | Reason::UpstreamProxy
+        | Reason::McpAnswer => StatusCode::BAD_GATEWAY,
         Reason::ConnectTimeout | Reason::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
         Reason::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         Reason::Allowed | Reason::DefaultAllow => StatusCode::OK,
@@ -141,7 +161,11 @@ const fn status(reason: Reason) -> StatusCode {
         | Reason::CredentialUnbound
         | Reason::CredentialUnavailable
         | Reason::CredentialInsecure
-        | Reason::PolicyChanged => StatusCode::FORBIDDEN,
+        | Reason::PolicyChanged
+        | Reason::McpDiscovery
+        | Reason::McpTool
+        | Reason::McpElicitation
+        | Reason::McpOrigin => StatusCode::FORBIDDEN,
     }
 }
 
@@ -201,7 +225,7 @@ mod tests {
     fn refusals_have_statuses_of_the_contract() {
         for reason in Reason::ALL {
             let code = status(*reason).as_u16();
-            let expected = [200, 400, 403, 404, 407, 408, 421, 429, 431, 500, 502, 503, 504];
+            let expected = [200, 400, 403, 404, 405, 407, 408, 413, 415, 421, 429, 431, 500, 502, 503, 504];
             assert!(expected.contains(&code), "{reason}: {code}");
         }
     }

@@ -23,9 +23,11 @@ use crate::drain;
 use crate::gate::{Gate, Pseudonym};
 use crate::guard::Guard;
 use crate::intercept::{Ca, CaError, Leaves};
+use crate::listener::endpoint::Endpoints;
 use crate::listener::unix::UnixSocket;
 use crate::listener::{self, Listener, proxy, tls};
-use crate::load::{self, Inputs, LoadError, Loaded};
+use crate::load::{self, Inputs, LoadError, Loaded, McpServers};
+use crate::mcp::policy::Policies;
 use crate::metrics::Metrics;
 use crate::snapshot::{Current, Snapshot};
 use crate::upstream::{ClientTls, NextProxy, Resolver, Route, Upstream};
@@ -115,6 +117,7 @@ pub struct Gateway {
     proxy: TcpListener,
     unix: Option<UnixSocket>,
     admin: Option<TcpListener>,
+    mcp: Option<TcpListener>,
     options: Options,
     own: Vec<SocketAddr>,
     connections: Arc<Semaphore>,
@@ -139,6 +142,10 @@ pub struct Summary {
     pub accounts: (usize, usize),
     /// The admin listener.
     pub admin: Option<SocketAddr>,
+    /// The listener of the local endpoints.
+    pub mcp: Option<SocketAddr>,
+    /// The names of the servers that have one.
+    pub mcp_servers: Vec<String>,
     /// The CA's certificate.
     pub ca: PathBuf,
     /// The manifests, outermost first.
@@ -176,16 +183,21 @@ impl Gateway {
             (Some(admin), Some(address)) => Some(local(admin, address, "--admin")?),
             _ => None,
         };
+        let mcp = match loaded.config.mcp.listen {
+            Some(address) => Some(bind(address, "[mcp] listen").await?),
+            None => None,
+        };
+        let mcp_address = mcp.as_ref().and_then(|mcp| mcp.local_addr().ok());
         let ca = match &loaded.config.intercept.ca {
             Some(files) => Ca::load(&files.cert, &files.key)?,
             None => Ca::open(&options.state_dir)?,
         };
-        let own: Vec<SocketAddr> = std::iter::once(proxy_address).chain(admin_address).collect();
+        let own: Vec<SocketAddr> = std::iter::once(proxy_address).chain(admin_address).chain(mcp_address).collect();
         let metrics = Metrics::new()?;
-        let summary = summarise(&loaded, proxy_address, admin_address, &ca);
+        let summary = summarise(&loaded, proxy_address, admin_address, mcp_address, &ca);
         let snapshot = snapshot(1, loaded, &own, None)?;
         let mut cautions = announce(&snapshot, &metrics);
-        cautions.extend(exposed(proxy_address, admin_address));
+        cautions.extend(exposed(proxy_address, admin_address, mcp_address));
         let (trigger, drain) = drain::pair();
         let limits = snapshot.config.limits.clone();
         let gate = Arc::new(Gate {
@@ -205,6 +217,7 @@ impl Gateway {
             proxy,
             unix,
             admin,
+            mcp,
             options,
             own,
             connections: Arc::new(Semaphore::new(limits.connections)),
@@ -229,8 +242,9 @@ impl Gateway {
     /// Serves until `shutdown` resolves, then drains: no new connections, requests under way are finished, tunnels get
     /// the drain time. Loads the files anew each time `reload` yields.
     pub async fn serve(self, shutdown: impl Future<Output = ()>, mut reload: impl AsyncFnMut()) {
-        let Self { gate, trigger, proxy, unix, admin, options, own, connections, connection_limit, reloading, .. } =
-            self;
+        let Self {
+            gate, trigger, proxy, unix, admin, mcp, options, own, connections, connection_limit, reloading, ..
+        } = self;
         gate.metrics.ready.set(1);
         if let Some(admin) = admin {
             tokio::spawn(admin::serve(Arc::clone(&gate), admin));
@@ -241,6 +255,7 @@ impl Gateway {
         let ways_in = ways_in.chain(unix.map(|unix| (Listener::Unix(unix), false)));
         let accepting: Vec<_> = ways_in
             .map(|(listener, secure)| accept(listener, secure, Arc::clone(&gate), Arc::clone(&connections)))
+            .chain(mcp.map(|mcp| accept_mcp(mcp, &gate, Arc::clone(&connections))))
             .collect();
         let reloads = async {
             loop {
@@ -279,6 +294,15 @@ fn accept(listener: Listener, secure: bool, gate: Arc<Gate>, connections: Arc<Se
     let full = if secure { Vec::new } else { proxy::full_answer };
     tokio::spawn(listener::accept(listener, connections, full, drain, move |stream, address, slot| {
         proxy::connection(Arc::clone(&gate), secure, stream, address, slot)
+    }))
+}
+
+/// Serves the local endpoints, from a task of their own.
+fn accept_mcp(listener: TcpListener, gate: &Arc<Gate>, connections: Arc<Semaphore>) -> JoinHandle<()> {
+    let (listener, drain) = (Listener::Tcp(listener), gate.drain.clone());
+    let endpoints = Arc::new(Endpoints::new(Arc::clone(gate)));
+    tokio::spawn(listener::accept(listener, connections, proxy::full_answer, drain, move |stream, address, slot| {
+        Arc::clone(&endpoints).connection(stream, address, slot)
     }))
 }
 
@@ -322,6 +346,7 @@ fn warn_of_fixed(before: &Config, after: &Config) {
         ("listen.unix", before.listen.unix == after.listen.unix),
         ("listen.tls_cert", before.listen.tls.is_some() == after.listen.tls.is_some()),
         ("admin.listen", before.admin.listen == after.admin.listen),
+        ("mcp.listen", before.mcp.listen == after.mcp.listen),
         ("intercept.ca_cert", before.intercept.ca == after.intercept.ca),
         ("limits.connections", old.connections == new.connections),
         ("limits.tunnels", old.tunnels == new.tunnels),
@@ -345,7 +370,7 @@ fn snapshot(
     own: &[SocketAddr],
     earlier: Option<&Sources>,
 ) -> Result<Snapshot, StartError> {
-    let Loaded { config, policy, injections, .. } = loaded;
+    let Loaded { config, policy, injections, mcp: McpServers { policies, endpoints }, .. } = loaded;
     let mut extra = Vec::new();
     for path in &config.upstream.ca {
         extra.append(&mut certificates(path)?);
@@ -363,7 +388,8 @@ fn snapshot(
     let injector = Injector::new(injections, Sources::new(&config.bindings, earlier));
     let accounts = Accounts::load(&config.listen.auth).map_err(StartError::File)?;
     let listen_tls = config.listen.tls.as_ref().map(tls::server_config).transpose().map_err(StartError::File)?;
-    Ok(Snapshot { generation, policy, route, injector, accounts, listen_tls, config })
+    let mcp = Policies::new(policies);
+    Ok(Snapshot { generation, policy, route, injector, mcp, endpoints, accounts, listen_tls, config })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StartError> {
@@ -399,7 +425,13 @@ fn announce(snapshot: &Snapshot, metrics: &Metrics) -> Vec<String> {
     problems
 }
 
-fn summarise(loaded: &Loaded, proxy: SocketAddr, admin: Option<SocketAddr>, ca: &Ca) -> Summary {
+fn summarise(
+    loaded: &Loaded,
+    proxy: SocketAddr,
+    admin: Option<SocketAddr>,
+    mcp: Option<SocketAddr>,
+    ca: &Ca,
+) -> Summary {
     let listen = &loaded.config.listen;
     let allowed = loaded.policy.rules().filter(|rule| rule.list == exeat_policy::ListKind::Allowed).count();
     Summary {
@@ -409,6 +441,8 @@ fn summarise(loaded: &Loaded, proxy: SocketAddr, admin: Option<SocketAddr>, ca: 
         unix: listen.unix.clone(),
         accounts: (listen.auth.users.len(), listen.auth.tokens.len()),
         admin,
+        mcp,
+        mcp_servers: loaded.mcp.endpoints.keys().cloned().collect(),
         ca: ca.cert_path().to_owned(),
         files: loaded.files.clone(),
         rules: (allowed, loaded.policy.rule_count() - allowed),
@@ -421,7 +455,7 @@ fn summarise(loaded: &Loaded, proxy: SocketAddr, admin: Option<SocketAddr>, ca: 
 }
 
 /// What others can do who reach the listeners, where they are not on loopback.
-fn exposed(proxy: SocketAddr, admin: Option<SocketAddr>) -> Vec<String> {
+fn exposed(proxy: SocketAddr, admin: Option<SocketAddr>, mcp: Option<SocketAddr>) -> Vec<String> {
     let mut cautions = Vec::new();
     if !proxy.ip().is_loopback() {
         cautions.push(format!("whoever reaches {proxy} may use this policy and its credentials"));
@@ -430,6 +464,10 @@ fn exposed(proxy: SocketAddr, admin: Option<SocketAddr>) -> Vec<String> {
         admin
             .filter(|admin| !admin.ip().is_loopback())
             .map(|admin| format!("whoever reaches {admin} may read the metrics and the state of the gateway")),
+    );
+    cautions.extend(
+        mcp.filter(|mcp| !mcp.ip().is_loopback())
+            .map(|mcp| format!("whoever reaches {mcp} may use the MCP servers with their credentials")),
     );
     for caution in &cautions {
         tracing::warn!("{caution}");

@@ -3,16 +3,19 @@
 //! A request is judged, resolved, injected and dialled under one snapshot. A reload builds a whole new one or leaves
 //! the old one in place.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use exeat_policy::Policy;
+use exeat_policy::target::Target;
 use rustls::ServerConfig;
 use tokio::sync::watch;
 
 use crate::auth::Accounts;
 use crate::config::Config;
 use crate::credentials::Injector;
+use crate::mcp::policy::Policies;
 use crate::upstream::Route;
 
 /// One loaded state of manifests and config.
@@ -26,6 +29,10 @@ pub(crate) struct Snapshot {
     pub(crate) route: Arc<Route>,
     /// What is put on requests.
     pub(crate) injector: Injector,
+    /// What MCP servers are held to.
+    pub(crate) mcp: Policies,
+    /// Where the local endpoints lead, by the name of the server.
+    pub(crate) endpoints: BTreeMap<String, Target>,
     /// Who may use the gateway.
     pub(crate) accounts: Accounts,
     /// TLS on the proxy port; none where it is plain.

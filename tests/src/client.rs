@@ -6,5 +6,5 @@ mod h2;
 pub mod socks;
 
 pub use command::{Cmd, Output, curl};
-pub use conn::{RawConn, Response};
+pub use conn::{Opened, RawConn, Response};
 pub use h2::{H2Conn, H2Opened, H2Stream};

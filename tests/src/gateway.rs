@@ -60,6 +60,7 @@ pub struct Gateway {
     child: Child,
     proxy: SocketAddr,
     admin: SocketAddr,
+    endpoints: serde_json::Map<String, serde_json::Value>,
     ca: PathBuf,
     dir: TempDir,
     lines: Journal<String>,
@@ -83,6 +84,12 @@ impl Gateway {
     #[must_use]
     pub const fn admin(&self) -> SocketAddr {
         self.admin
+    }
+
+    /// The URL of the local endpoint of an MCP server.
+    #[must_use]
+    pub fn endpoint(&self, server: &str) -> &str {
+        self.endpoints[server].as_str().expect("a URL")
     }
 
     /// The certificate of the interception CA, a PEM file.

@@ -70,8 +70,9 @@ codes! {
     InjectUrl = "E0306", "a url to inject for that is not a URL prefix";
 
     ServerNotPermitted = "W0301", "a server or injected prefix whose URL no rule permits";
-    NotEnforced = "W0303", "a server's MCP policy, which this version does not enforce";
+    NotEnforced = "W0303", "MCP policy for a child process, which no gateway stands in front of";
     UnlikeAuthMode = "W0304", "a server whose auth_mode and header fields do not go together";
+    McpServerUnknown = "W0310", "tools are permitted for an MCP server that no manifest has";
     Unrestricted = "W0302", "manifests that restrict nothing under a gateway that allows by default";
     IgnoredKey = "W0101", "a key that means nothing for this kind of server";
     CredentialInUrl = "W0102", "a query parameter of a url that looks like a credential";

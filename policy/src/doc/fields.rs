@@ -170,6 +170,18 @@ impl<'d> Fields<'d> {
         field.items().into_iter().flatten().filter_map(Field::fields).collect()
     }
 
+    /// Takes every key with a table that was not taken, for tables whose own keys stand beside names.
+    pub fn take_tables(&mut self) -> Vec<(Spanned<String>, Field<'d>)> {
+        let mut tables = Vec::new();
+        for (entry, taken) in self.entries.iter().zip(&mut self.taken) {
+            if !*taken && matches!(entry.node.value, Value::Table(_)) {
+                *taken = true;
+                tables.push(entry);
+            }
+        }
+        tables.into_iter().map(|entry| (Spanned::new(entry.key.clone(), entry.key_span), self.field(entry))).collect()
+    }
+
     /// The keys that were not taken, each with its value: for tables whose keys are names.
     pub fn rest(self) -> impl Iterator<Item = (Spanned<String>, Field<'d>)> {
         let entries = self.entries.iter().zip(self.taken.clone()).filter(|(_, taken)| !taken);

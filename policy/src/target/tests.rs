@@ -268,3 +268,27 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_target_may_be_within_a_path_if_one_reading_is() {
+    for (path, within, exact) in [
+        ("/mcp", true, true),
+        ("/mcp/", true, true),
+        ("/MCP?x", true, true),
+        ("/mcp/x", true, false),
+        ("/x/..%2fmcp", true, true),
+        ("/%256Dcp/x", true, false),
+        ("//mcp", true, true),
+        ("/mcp;v=1/x", true, false),
+        ("/mcp%2Fx", true, false),
+        ("/mcpx", false, false),
+        ("/", false, false),
+        ("/x/mcp", false, false),
+    ] {
+        let target = Target::parse(&format!("https://a.example{path}")).unwrap();
+        for prefix in ["/mcp", "/mcp/"] {
+            assert_eq!((target.may_be_within(prefix), target.may_be(prefix)), (within, exact), "{path} {prefix}");
+        }
+        assert!(target.may_be_within("/"));
+    }
+}

@@ -16,6 +16,7 @@ use super::{Ended, FileArgs, Style, show_diagnostics, show_load_error, stdout_ha
 use crate::credentials::{Injector, Sources};
 use crate::guard::Guard;
 use crate::load::{self, Loaded};
+use crate::mcp::policy::Policies;
 use crate::permit::{self, Judged, Passage};
 use crate::view::RuleView;
 
@@ -67,6 +68,7 @@ pub(super) fn run(arguments: &CheckArgs, out: &mut impl Write) -> anyhow::Result
     let judge = Judge {
         guard: Guard::new(guard.allow.clone(), guard.blocked_ports.clone(), Vec::new()),
         injector: Injector::new(injections, Sources::default()),
+        mcp: Policies::new(std::mem::take(&mut loaded.mcp.policies)),
         loaded,
         method: &arguments.method,
         addresses: !arguments.no_guard,
@@ -112,6 +114,7 @@ struct Judge<'a> {
     loaded: Loaded,
     guard: Guard,
     injector: Injector,
+    mcp: Policies,
     method: &'a Method,
     addresses: bool,
 }
@@ -155,13 +158,15 @@ impl Judge<'_> {
     }
 
     fn authority<'s>(&'s self, input: &'s str, authority: &Authority) -> Line<'s> {
-        let concerned = self.injector.concerns(authority);
+        let (bound, held) = (self.injector.concerns(authority), self.mcp.concerns(authority));
         let Judged { leave, reason, rule, layer } =
-            permit::tunnel(&self.loaded.policy, &self.guard, authority, concerned);
+            permit::tunnel(&self.loaded.policy, &self.guard, authority, bound || held);
         let (verdict, note) = match &leave {
             None => (AuthorityVerdict::Deny, lacking(rule, layer)),
             Some(Passage::Inspect) => {
-                (AuthorityVerdict::Inspect, concerned.then(|| "credentials are put on".to_owned()))
+                let why =
+                    if bound { Some("credentials are put on") } else { held.then_some("MCP messages are judged") };
+                (AuthorityVerdict::Inspect, why.map(str::to_owned))
             }
             Some(Passage::Blind { tls_only, .. }) => {
                 (AuthorityVerdict::Permit, tls_only.then(|| "if it opens as TLS to the host".to_owned()))

@@ -12,6 +12,8 @@ use rustls_pki_types::pem::PemObject as _;
 
 use super::ca::open_ca;
 use super::{Ended, FileArgs, StateArgs, ca, show_load_error};
+use crate::config::Config;
+use crate::listener::endpoint::path_of;
 use crate::load;
 
 #[derive(Args, Debug)]
@@ -27,6 +29,9 @@ pub(super) struct EnvArgs {
     /// How to write the variables
     #[arg(long, value_enum, default_value_t = Shell::Sh)]
     shell: Shell,
+    /// The listener of the local MCP endpoints; by default that of the config, if it has a port there
+    #[arg(long, value_name = "ADDR")]
+    mcp: Option<SocketAddr>,
     #[command(flatten)]
     state: StateArgs,
 }
@@ -69,7 +74,8 @@ pub(super) fn run(arguments: &EnvArgs, out: &mut impl Write) -> anyhow::Result<E
     let bundle = folder.join("bundle.pem");
     ca::write_whole(&bundle, &ca::bundle(&cert)?).with_context(|| format!("cannot write {}", bundle.display()))?;
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned();
-    let variables = variables(&proxy, &absolute(bundle), &absolute(cert_path));
+    let mut variables = variables(&proxy, &absolute(bundle), &absolute(cert_path));
+    variables.extend(endpoints(arguments, &config)?);
     out.write_all(arguments.shell.render(&variables).as_bytes())?;
     Ok(Ended::Clean)
 }
@@ -86,13 +92,13 @@ pub(super) fn reachable(listener: SocketAddr) -> SocketAddr {
 
 /// Every variable that some client reads. Both cases of the proxy variables are read by some client alone; bundles
 /// hold the system's roots too, since most of these variables replace a client's own.
-fn variables(proxy: &str, bundle: &str, ca: &str) -> Vec<(&'static str, String)> {
+fn variables(proxy: &str, bundle: &str, ca: &str) -> Vec<(String, String)> {
     let mut variables = Vec::new();
     for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "grpc_proxy"] {
-        variables.push((name, proxy.to_owned()));
+        variables.push((name.to_owned(), proxy.to_owned()));
     }
     for name in ["NO_PROXY", "no_proxy"] {
-        variables.push((name, String::new()));
+        variables.push((name.to_owned(), String::new()));
     }
     for name in [
         "SSL_CERT_FILE",
@@ -106,19 +112,33 @@ fn variables(proxy: &str, bundle: &str, ca: &str) -> Vec<(&'static str, String)>
         "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
         "DENO_CERT",
     ] {
-        variables.push((name, bundle.to_owned()));
+        variables.push((name.to_owned(), bundle.to_owned()));
     }
     // Node adds these certificates to its own.
-    variables.push(("NODE_EXTRA_CA_CERTS", ca.to_owned()));
-    variables.push(("NODE_USE_ENV_PROXY", "1".to_owned()));
+    variables.push(("NODE_EXTRA_CA_CERTS".to_owned(), ca.to_owned()));
+    variables.push(("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned()));
     variables
 }
 
+/// One variable for each MCP server with a local endpoint, where the listener is known.
+fn endpoints(arguments: &EnvArgs, config: &Config) -> anyhow::Result<Vec<(String, String)>> {
+    let listener = arguments.mcp.or(config.mcp.listen).filter(|listener| listener.port() != 0);
+    let Some(listener) = listener.map(reachable) else { return Ok(Vec::new()) };
+    let servers = load::load(&arguments.files.inputs()).context("cannot name the MCP endpoints")?.mcp.endpoints;
+    let variable = |server: &String| {
+        let fit =
+            |character: char| if character.is_ascii_alphanumeric() { character.to_ascii_uppercase() } else { '_' };
+        let name: String = server.chars().map(fit).collect();
+        (format!("EXEAT_MCP_{name}"), format!("http://{listener}{}", path_of(server)))
+    };
+    Ok(servers.keys().map(variable).collect())
+}
+
 impl Shell {
-    fn render(self, variables: &[(&str, String)]) -> String {
+    fn render(self, variables: &[(String, String)]) -> String {
         if self == Self::Json {
             let object: serde_json::Map<_, _> =
-                variables.iter().map(|(name, value)| ((*name).to_owned(), value.as_str().into())).collect();
+                variables.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
             return serde_json::Value::Object(object).to_string() + "\n";
         }
         variables
@@ -139,7 +159,7 @@ mod tests {
 
     #[test]
     fn values_are_quoted_for_each_shell() {
-        let variables = [("A", "it's".to_owned()), ("B", "a\\b".to_owned())];
+        let variables = [("A".to_owned(), "it's".to_owned()), ("B".to_owned(), "a\\b".to_owned())];
         for (shell, expected) in [
             (Shell::Sh, "export A='it'\\''s'\nexport B='a\\b'\n"),
             (Shell::Fish, "set -gx A 'it\\'s'\nset -gx B 'a\\\\b'\n"),

@@ -1,5 +1,6 @@
 //! `exeat serve`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, IsTerminal as _, Write};
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use super::{Ended, FileArgs, StateArgs, Style, show_diagnostics, stdout_has_color};
+use crate::listener::endpoint::path_of;
 use crate::server::{Gateway, Options, StartError, Summary};
 
 #[derive(Args, Debug)]
@@ -27,7 +29,7 @@ pub(super) struct ServeArgs {
     admin: Option<String>,
     #[command(flatten)]
     state: StateArgs,
-    /// Write {"proxy","admin","ca","pid"} to this file once traffic is served
+    /// Write {"proxy","admin","mcp","ca","pid"} to this file once traffic is served
     #[arg(long, value_name = "PATH")]
     ready_file: Option<PathBuf>,
 }
@@ -37,6 +39,8 @@ pub(super) struct ServeArgs {
 struct Ready<'a> {
     proxy: SocketAddr,
     admin: Option<SocketAddr>,
+    /// The local endpoints of MCP servers, by name.
+    mcp: BTreeMap<&'a str, String>,
     ca: &'a Path,
     pid: u32,
 }
@@ -126,10 +130,18 @@ fn raise_descriptor_limit() {
 
 /// Writes the ready file whole: a reader sees all of it or no file.
 fn write_ready(path: &Path, summary: &Summary) -> io::Result<()> {
-    let ready = Ready { proxy: summary.proxy, admin: summary.admin, ca: &summary.ca, pid: std::process::id() };
+    let mcp = endpoints(summary).collect();
+    let ready = Ready { proxy: summary.proxy, admin: summary.admin, mcp, ca: &summary.ca, pid: std::process::id() };
     let partial = path.with_extension(format!("partial-{}", std::process::id()));
     fs::write(&partial, serde_json::to_string(&ready)? + "\n")?;
     fs::rename(&partial, path)
+}
+
+/// The local endpoints of MCP servers.
+fn endpoints(summary: &Summary) -> impl Iterator<Item = (&str, String)> {
+    let base = summary.mcp.map(super::env::reachable);
+    let servers = summary.mcp_servers.iter().map(String::as_str);
+    servers.filter_map(move |server| Some((server, format!("http://{}{}", base?, path_of(server)))))
 }
 
 /// Says in a few lines what is served.
@@ -152,6 +164,9 @@ fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::R
     match admin {
         Some(admin) => writeln!(out, "  admin     http://{admin}  {dim}/metrics /livez /readyz{reset}")?,
         None => writeln!(out, "  admin     off")?,
+    }
+    for (server, url) in endpoints(summary) {
+        writeln!(out, "  mcp       {url}  {dim}{server:?}{reset}")?;
     }
     writeln!(out, "  policy    {files}: {allowed} allowed, {blocked} blocked  {dim}{digest}…{reset}")?;
     let tls = if *intercepts { "intercepted where a rule needs it" } else { "never intercepted" };

@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use exeat_policy::diag::Source;
+use exeat_policy::diag::{Source, Span};
 use exeat_policy::doc::Spanned;
+use exeat_policy::globs::NameGlobs;
 use exeat_policy::guard::{AddressRange, Grants};
 use exeat_policy::host::Host;
 use exeat_policy::manifest::{AuthMode, HeaderValueSpec};
@@ -42,6 +43,8 @@ pub struct Config {
     pub catalog: BTreeMap<String, CatalogEntry>,
     /// Header fields for URL prefixes beside the manifest's servers.
     pub inject: Vec<Inject>,
+    /// MCP servers.
+    pub mcp: Mcp,
     /// What lies below the manifest.
     pub guard: GuardSection,
     /// Name resolution.
@@ -179,6 +182,36 @@ pub struct Inject {
     pub headers: Vec<(HeaderName, HeaderValueSpec)>,
     /// What of the answers is searched for credentials.
     pub redact: Redact,
+}
+
+/// `[mcp]`.
+#[derive(Clone, Debug)]
+pub struct Mcp {
+    /// The listener of the local endpoints; none when it is off.
+    pub listen: Option<SocketAddr>,
+    /// Names that clients may call it by, beside its own address and `localhost`.
+    pub hosts: Vec<Host>,
+    /// The largest message that is held to be judged, in bytes.
+    pub max_body: usize,
+    /// What servers are held to beside the manifest's own words, by their names in it.
+    pub servers: BTreeMap<String, McpServer>,
+}
+
+impl Default for Mcp {
+    fn default() -> Self {
+        Self { listen: None, hosts: Vec::new(), max_body: 8 * 1024 * 1024, servers: BTreeMap::new() }
+    }
+}
+
+/// `[mcp.NAME]`.
+#[derive(Clone, Debug)]
+pub struct McpServer {
+    /// The tools that may be seen and called.
+    pub tools: NameGlobs,
+    /// What the place of the name is in: the config file, or an override.
+    pub source: Arc<Source>,
+    /// Where the name stands.
+    pub span: Span,
 }
 
 /// `[guard]`.

@@ -16,6 +16,7 @@ mod credentials;
 mod duration;
 mod limits;
 mod listen;
+mod mcp;
 mod network;
 mod oauth;
 mod overrides;
@@ -24,7 +25,7 @@ mod sources;
 mod upstream;
 
 /// Sections that the contract names and this version does not serve.
-const UNSERVED: [&str; 3] = ["mcp", "audit", "sessions"];
+const UNSERVED: [&str; 2] = ["audit", "sessions"];
 
 impl Config {
     /// Reads a config file onto the defaults.
@@ -109,6 +110,7 @@ impl Reader {
         if let Some(list) = fields.take("inject") {
             config.inject = credentials::inject(list, layer);
         }
+        mcp::mcp(fields.section("mcp"), layer, &mut config.mcp);
         sections::guard(fields.section("guard"), &mut config.guard);
         network::dns(fields.section("dns"), &mut config.dns);
         upstream::upstream(fields.section("upstream"), layer, &mut config.upstream);

@@ -6,6 +6,7 @@
 
 mod authenticate;
 mod fields;
+mod mcp;
 mod outgoing;
 mod redaction;
 mod refusal;
@@ -20,6 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) use authenticate::Unauthenticated;
 pub(crate) use fields::{Pseudonym, clean_answer};
+pub(crate) use mcp::ReviewedBody;
 pub(crate) use refusal::{Refusal, Subject};
 
 use crate::audit::{Audit, Entry};

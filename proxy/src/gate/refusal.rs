@@ -76,6 +76,12 @@ pub(crate) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
+    /// The same once more, to speak of it otherwise.
+    pub(super) const fn again(&self) -> Self {
+        let Self { caller, snapshot, method, url, target, rule, layer, server, pattern } = *self;
+        Self { caller, snapshot, method, url, target, rule, layer, server, pattern }
+    }
+
     /// A request that could not be read far enough to be judged.
     pub(crate) fn unjudged(
         caller: &'a Caller,

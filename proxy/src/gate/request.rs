@@ -16,6 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::fields::{clean_answer, connection_lists, lists, remove_hop_by_hop};
+use super::mcp::McpWay;
 use super::outgoing::Outgoing;
 use super::redaction::Redaction;
 use super::refusal::{Refusal, Subject};
@@ -33,7 +34,7 @@ use crate::upstream::{Failure, Fate, Lease, Protocol, Raw, Speaks, Unsent, Upstr
 
 impl Gate {
     /// Judges a request and, if it may go out, sends it and brings its answer.
-    pub(crate) async fn request(&self, caller: Caller, target: Target, exchange: Exchange) -> Reply<Switch> {
+    pub(crate) async fn request(self: &Arc<Self>, caller: Caller, target: Target, exchange: Exchange) -> Reply<Switch> {
         let began = Instant::now();
         let snapshot = self.current.get();
         let judged = permit::request(&snapshot.policy, &snapshot.route.guard, &target);
@@ -53,12 +54,18 @@ impl Gate {
         let Some(permit) = judged.leave else {
             return Reply::Response(self.refused(&subject, judged.reason.into()));
         };
-        let reply = self.send_permitted(&mut subject, judged.reason, &permit, &target, exchange).await;
+        let reply = match snapshot.mcp.find(&target) {
+            None => self.send_permitted(&mut subject, judged.reason, &permit, &target, exchange).await,
+            Some(found) => {
+                let way = McpWay { found: &found, snapshot: &snapshot, reason: judged.reason, permit: &permit };
+                self.send_mcp(&mut subject, way, &target, exchange).await
+            }
+        };
         self.metrics.request_seconds.observe(began.elapsed().as_secs_f64());
         reply
     }
 
-    async fn send_permitted<'a>(
+    pub(super) async fn send_permitted<'a>(
         &self,
         subject: &mut Subject<'a>,
         reason: Reason,
@@ -107,7 +114,7 @@ impl Gate {
                         Err(failure) => Reply::Response(self.explain(subject, failure.into())),
                     }
                 }
-                Some(websocket) => match self.switch(subject.caller, response, websocket, target, bound.redaction.as_ref()).await {
+                Some(websocket) => match self.switch(subject.caller, response, websocket, target).await {
                     Ok(reply) => reply,
                     Err(failure) => Reply::Response(self.explain(subject, failure.into())),
                 },
@@ -245,7 +252,6 @@ impl Gate {
         mut response: Response<UpstreamBody>,
         websocket: WebSocket,
         target: &Target,
-        redaction: Option<&Redaction>,
     ) -> Result<Reply<Switch>, Failure> {
         let headers = response.headers();
         let accepted = headers.get(header::SEC_WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
@@ -262,9 +268,6 @@ impl Gate {
         clean_answer(&mut parts.headers);
         self.pseudonym.sign(&mut parts.headers, parts.version);
         parts.headers.remove(header::CONTENT_LENGTH);
-        if let Some(redaction) = redaction {
-            redaction.head(&mut parts);
-        }
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         self.metrics.count_tunnel(Kind::Upgraded, TunnelResult::Opened);
@@ -401,7 +404,7 @@ impl fmt::Display for Patterns<'_> {
 }
 
 /// A target as the log shows it: queries carry secrets.
-struct WithoutQuery<'a>(&'a Target);
+pub(super) struct WithoutQuery<'a>(pub(super) &'a Target);
 
 impl fmt::Display for WithoutQuery<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -207,7 +207,7 @@ fn objection(
 }
 
 fn judge<'s>(snapshot: &'s Snapshot, authority: &Authority) -> Judged<'s, Passage> {
-    let concerned = snapshot.injector.concerns(authority);
+    let concerned = snapshot.injector.concerns(authority) || snapshot.mcp.concerns(authority);
     permit::tunnel(&snapshot.policy, &snapshot.route.guard, authority, concerned)
 }
 

@@ -1,7 +1,9 @@
 //! Listening: connections are accepted, counted and served.
 
 pub(crate) mod detect;
+pub(crate) mod endpoint;
 mod entrance;
+pub(crate) mod held;
 pub(crate) mod http1;
 pub(crate) mod http2;
 pub(crate) mod proxy;

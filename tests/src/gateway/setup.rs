@@ -78,6 +78,19 @@ impl Setup {
         self
     }
 
+    /// Adds lines to the MCP server that was added last.
+    #[must_use]
+    pub fn server_keys(mut self, lines: &str) -> Self {
+        self.servers += &format!("{lines}\n");
+        self
+    }
+
+    /// Serves the local endpoints of MCP servers on a free port.
+    #[must_use]
+    pub fn endpoints(self) -> Self {
+        self.set("mcp", "listen", "\"127.0.0.1:0\"")
+    }
+
     /// Adds a layer that restricts nothing: without any manifest the gateway enforces its built-in example.
     #[must_use]
     pub fn unrestricted(self) -> Self {
@@ -253,7 +266,8 @@ impl Setup {
                 assert_eq!(ready["pid"].as_u64(), child.id().map(u64::from), "{ready}");
                 let own = std::fs::read_to_string(&ca).unwrap();
                 std::fs::write(dir.path().join("bundle.pem"), own + &self.trusted.concat()).unwrap();
-                Ok(Gateway { child, proxy, admin, ca, dir, lines, _readers: readers })
+                let endpoints = ready["mcp"].as_object().expect("the endpoints by name").clone();
+                Ok(Gateway { child, proxy, admin, endpoints, ca, dir, lines, _readers: readers })
             }
             Err(status) => {
                 for reader in readers {

@@ -1,5 +1,6 @@
-//! Real MCP servers on loopback, behind TLS and a check of the Authorization field.
+//! Real MCP servers on loopback, behind TLS and a check of the Authorization field where one is named.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
 
@@ -16,6 +17,7 @@ use crate::wait::{Journal, PROGRAM_DEADLINE};
 #[derive(Debug)]
 pub struct McpServer {
     front: TlsFront,
+    backend: SocketAddr,
     lines: Journal<String>,
     _child: Child,
     _reader: Task,
@@ -33,6 +35,11 @@ impl McpServer {
         Self::start(leaf, Command::new(modern_python()).arg(script("fastmcp_server.py")), authorization, None).await
     }
 
+    /// PyPI's `mcp` 1.x with all that the public conformance suite asks a server for; no credential is asked.
+    pub async fn conformance(leaf: &Leaf) -> Self {
+        Self::start(leaf, Command::new(python()).arg(script("conformance_server.py")), "", None).await
+    }
+
     /// npm's `@modelcontextprotocol/server-everything`, with a tool `echo(message)` among others.
     pub async fn everything(leaf: &Leaf, authorization: &str) -> Self {
         let dir = NodeDir::default();
@@ -44,22 +51,31 @@ impl McpServer {
 
     async fn start(leaf: &Leaf, command: &mut Command, authorization: &str, dir: Option<NodeDir>) -> Self {
         command.env_clear().env("PATH", search_path()).kill_on_drop(true);
-        command.env("REQUIRED_AUTHORIZATION", authorization).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        if !authorization.is_empty() {
+            command.env("REQUIRED_AUTHORIZATION", authorization);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let lines = Journal::default();
         let reader = Task::spawn(copy_lines(child.stdout.take().unwrap(), lines.clone()));
         let first = lines.when_within(PROGRAM_DEADLINE, "the port of an MCP server", |all| !all.is_empty()).await;
         let port = serde_json::from_str::<Value>(&first[0]).unwrap()["port"].as_u64().expect("a port");
-        let backend = ([127, 0, 0, 1], u16::try_from(port).unwrap()).into();
+        let backend: SocketAddr = ([127, 0, 0, 1], u16::try_from(port).unwrap()).into();
         let front = TlsFront::start(leaf, backend).await;
-        Self { front, lines, _child: child, _reader: reader, _dir: dir }
+        Self { front, backend, lines, _child: child, _reader: reader, _dir: dir }
     }
 
     /// The URL of its endpoint, for a name that leads here.
     #[must_use]
     pub fn url(&self, host: &str) -> String {
         format!("https://{host}:{}/mcp", self.front.port())
+    }
+
+    /// The URL of its endpoint with nothing in front of it.
+    #[must_use]
+    pub fn direct_url(&self) -> String {
+        format!("http://{}/mcp", self.backend)
     }
 
     /// The Authorization fields of each request so far.

@@ -15,9 +15,12 @@ const DNS_PORT: u16 = 53;
 
 pub(super) fn admin(mut fields: Fields<'_>, to: &mut Admin) {
     let help = "write an address and a port, such as \"127.0.0.1:9180\", or \"off\"";
-    let address = |text: &str| if text == "off" { Ok(None) } else { listener(text).map(Some) };
-    set(&mut to.listen, fields.parsed("listen", help, address));
+    set(&mut to.listen, fields.parsed("listen", help, listener_or_off));
     fields.finish();
+}
+
+pub(super) fn listener_or_off(text: &str) -> Result<Option<SocketAddr>, String> {
+    if text == "off" { Ok(None) } else { listener(text).map(Some) }
 }
 
 pub(super) fn listener(text: &str) -> Result<SocketAddr, String> {

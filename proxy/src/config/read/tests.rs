@@ -11,6 +11,7 @@ use crate::config::{Binding, CaFiles, Config, NextProxyProtocol, SecretSource, S
 mod credentials;
 mod layers;
 mod listen;
+mod mcp;
 mod shipped;
 
 /// The config of a text without problems.
@@ -92,7 +93,7 @@ fn a_file_that_is_no_toml_is_reported() {
 #[test]
 fn every_section_is_a_table() {
     for section in
-        ["listen", "policy", "intercept", "bindings", "catalog", "guard", "dns", "upstream", "limits", "admin"]
+        ["listen", "policy", "intercept", "bindings", "catalog", "mcp", "guard", "dns", "upstream", "limits", "admin"]
     {
         let column = section.len() + 4;
         assert_eq!(
@@ -106,13 +107,13 @@ fn every_section_is_a_table() {
 #[test]
 fn sections_that_are_not_served_are_refused() {
     assert_eq!(
-        problems("[audit]\non_full = \"block\"\n[mcp.linear]\ntools = { deny = [\"*\"] }\n"),
+        problems("[audit]\non_full = \"block\"\n[sessions]\nx = 1\n"),
         [
             "1:2 E0301 this version does not serve the section `audit`",
-            "3:2 E0301 this version does not serve the section `mcp`",
+            "3:2 E0301 this version does not serve the section `sessions`",
         ]
     );
-    assert_eq!(help("[mcp]"), "remove `mcp`: nothing in it would be in force");
+    assert_eq!(help("[audit]"), "remove `audit`: nothing in it would be in force");
     // Nor are they suggested to who mistypes another.
     let known = help("[something-else-entirely]");
     assert!(known.starts_with("known keys are `listen`, ") && !known.contains("audit"), "{known}");

@@ -20,6 +20,8 @@ use tokio::sync::oneshot;
 
 use super::chunked::{Chunked, Step};
 use super::head::Framing;
+use crate::gate::ReviewedBody;
+use crate::listener::held::Held;
 use crate::listener::http2::Inbound;
 use crate::listener::stream::Stream;
 use crate::listener::transit::{BodyFault, Progress, Transit};
@@ -59,6 +61,8 @@ pub(crate) enum RequestBody {
     Empty,
     /// A body read from an HTTP/1.1 client.
     Client(Box<ClientBody>),
+    /// A body of which the beginning was read already.
+    Held(Box<Held<RequestBody>>),
     /// A body that comes over a stream of HTTP/2.
     Http2(Box<Inbound>),
 }
@@ -68,12 +72,16 @@ impl RequestBody {
         match self {
             Self::Empty => None,
             Self::Client(body) => Some(&mut body.transit),
+            Self::Held(body) => body.rest().and_then(Self::transit),
             Self::Http2(body) => Some(body.transit()),
         }
     }
 
     /// Has the body's bytes counted as they go by.
     pub(crate) fn count_into(&mut self, counter: &IntCounter) {
+        if let Self::Held(body) = self {
+            counter.inc_by(body.read().len() as u64);
+        }
         if let Some(transit) = self.transit() {
             transit.count = Some(counter.clone());
         }
@@ -218,6 +226,7 @@ impl Body for RequestBody {
                 }
                 Poll::Ready(frame)
             }
+            Self::Held(body) => Pin::new(&mut **body).poll_frame(cx),
             Self::Http2(body) => body.poll(cx),
         }
     }
@@ -226,6 +235,7 @@ impl Body for RequestBody {
         match self {
             Self::Empty => true,
             Self::Client(body) => body.reader.is_none(),
+            Self::Held(body) => body.is_end_stream(),
             Self::Http2(body) => body.is_end_stream(),
         }
     }
@@ -237,6 +247,7 @@ impl Body for RequestBody {
                 Decoder::Length(left) => SizeHint::with_exact(left),
                 Decoder::Chunked(_) => SizeHint::default(),
             },
+            Self::Held(body) => body.size_hint(),
             Self::Http2(body) => body.size_hint(),
         }
     }
@@ -253,6 +264,8 @@ pub(crate) enum ResponseBody {
     Upstream(Box<UpstreamBody>),
     /// One that is searched for credentials on its way.
     Redacted(Box<Redacted<UpstreamBody>>),
+    /// An answer of an MCP server, of which something was read already or is changed on its way.
+    Reviewed(Box<ReviewedBody>),
 }
 
 impl Body for ResponseBody {
@@ -270,6 +283,7 @@ impl Body for ResponseBody {
             }
             Self::Upstream(body) => Pin::new(&mut **body).poll_frame(cx),
             Self::Redacted(body) => Pin::new(&mut **body).poll_frame(cx),
+            Self::Reviewed(body) => Pin::new(&mut **body).poll_frame(cx),
         }
     }
 
@@ -279,6 +293,7 @@ impl Body for ResponseBody {
             Self::Full(bytes) => bytes.is_empty(),
             Self::Upstream(body) => body.is_end_stream(),
             Self::Redacted(body) => body.is_end_stream(),
+            Self::Reviewed(body) => body.is_end_stream(),
         }
     }
 
@@ -288,6 +303,7 @@ impl Body for ResponseBody {
             Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Upstream(body) => body.size_hint(),
             Self::Redacted(body) => body.size_hint(),
+            Self::Reviewed(body) => body.size_hint(),
         }
     }
 }

@@ -115,7 +115,7 @@ impl fmt::Debug for Interim {
 
 impl Interim {
     /// Passes an interim answer on, unless too many wait already: upstream may send them without end.
-    fn push(&self, status: StatusCode, headers: HeaderMap) {
+    pub(crate) fn push(&self, status: StatusCode, headers: HeaderMap) {
         let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.len() < INTERIM_WAITING {
             queue.push((status, headers));

@@ -29,6 +29,7 @@ fn its_examples_load() {
     assert!(config.intercept.ca.is_some());
     assert_eq!(config.catalog["linear"].auth_mode, Some(AuthMode::OAuth));
     assert_eq!(config.inject.len(), 1);
+    assert!(!config.mcp.servers["linear"].tools.permits("delete_issue"));
     assert!(config.listen.unix.is_some() && config.listen.tls.is_some_and(|tls| tls.client_ca.is_some()));
     assert_eq!((config.listen.auth.users.len(), config.listen.auth.tokens.len()), (1, 1));
 }
@@ -53,6 +54,8 @@ fn known_keys() -> BTreeSet<String> {
         };
         keys.extend(known(&text).into_iter().map(|key| format!("{section}.{key}")));
     }
+    let server = known(&format!("mcp.linear = {{ {NONE} = 1 }}"));
+    keys.extend(server.into_iter().map(|key| format!("mcp.{key}")));
     let auth = known(&format!("listen.auth = {{ users = {{ a = {{ env = \"A\" }} }}, {NONE} = 1 }}"));
     keys.extend(auth.into_iter().map(|key| format!("listen.auth.{key}")));
     for grant in ["client_credentials", "refresh_token"] {

@@ -1,0 +1,233 @@
+//! The local endpoints of MCP servers, `/mcp/NAME`: for clients that do not go by proxy settings.
+//!
+//! A request to one is a request to the server's URL: judged, given its credentials and reviewed by the same gate, over
+//! HTTP/1.1 without TLS. What a browser could be made to send is turned away ([`visitor`]), and the ids of sessions are
+//! good for the client alone that opened them ([`seal`]).
+
+mod seal;
+mod visitor;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::BytesMut;
+use exeat_policy::Reason;
+use exeat_policy::target::Target;
+use http::{HeaderMap, HeaderValue, Response, header};
+use tokio::sync::OwnedSemaphorePermit;
+
+use self::seal::Seal;
+use super::http1::{self, Bounds, Exchange, HeadError, Reply, ResponseBody, Service};
+use super::redact::Shown;
+use super::stream::Stream;
+use crate::audit::Entry;
+use crate::auth::{Account, Credentials};
+use crate::client::{Address, Client};
+use crate::gate::{Caller, Gate, Refusal, Subject, Switch, Unauthenticated};
+
+/// Where the endpoints are.
+const FOLDER: &str = "/mcp/";
+
+/// What all connections to the endpoints share.
+#[derive(Debug)]
+pub(crate) struct Endpoints {
+    gate: Arc<Gate>,
+    seal: Seal,
+}
+
+impl Endpoints {
+    /// Endpoints in front of `gate`. Sessions that were opened at others are not known to these.
+    pub(crate) fn new(gate: Arc<Gate>) -> Self {
+        Self { gate, seal: Seal::new() }
+    }
+
+    /// Serves one client connection to its end. `slot` is its place among the connections.
+    pub(crate) async fn connection(self: Arc<Self>, stream: Stream, address: Address, slot: OwnedSemaphorePermit) {
+        let gate = &self.gate;
+        gate.metrics.connections_active.inc();
+        let limits = &gate.current.get().config.limits;
+        let bounds = Bounds {
+            head_bytes: limits.header_bytes,
+            head_time: limits.header_time,
+            idle: limits.idle,
+            streams: limits.streams,
+        };
+        let mut drain = gate.drain.clone();
+        let client = Client { address, user: None, account: None };
+        let local = Local { endpoints: Arc::clone(&self), client, accounts: Mutex::default() };
+        tokio::select! {
+            // Nothing that is asked for here becomes a tunnel.
+            _ = http1::serve(stream, BytesMut::new(), &local, bounds, &mut drain) => {}
+            () = local.revoked() => {}
+        }
+        gate.metrics.connections_active.dec();
+        drop(slot);
+    }
+}
+
+/// The path of a server's endpoint.
+pub(crate) fn path_of(server: &str) -> String {
+    let mut path = FOLDER.to_owned();
+    for byte in server.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            path += &format!("%{byte:02X}");
+        }
+    }
+    path
+}
+
+/// The server whose endpoint a path is.
+fn server_of(path: &str) -> Option<String> {
+    let mut rest = path.strip_prefix(FOLDER)?.as_bytes();
+    let mut name = Vec::new();
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        name.push(match (first, behind) {
+            (b'%', [high, low, behind @ ..]) => {
+                rest = behind;
+                let digits = [*high, *low];
+                let digits =
+                    std::str::from_utf8(&digits).ok().filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()))?;
+                u8::from_str_radix(digits, 16).ok()?
+            }
+            (b'%' | b'/' | b'?' | b'#', _) => return None,
+            (plain, _) => *plain,
+        });
+    }
+    String::from_utf8(name).ok()
+}
+
+/// Serves one connection.
+struct Local {
+    endpoints: Arc<Endpoints>,
+    client: Client,
+    /// Who was let in over it.
+    accounts: Mutex<Vec<Arc<Account>>>,
+}
+
+impl Service for Local {
+    type Switch = Switch;
+
+    async fn call(&self, exchange: Exchange) -> Reply<Switch> {
+        let (method, shown) = (exchange.head.method.clone(), exchange.head.target.clone());
+        let mut caller = Caller { client: self.client.clone(), entry: Entry::Mcp };
+        match self.admit(&mut caller, exchange) {
+            Ok((server, target, exchange)) => {
+                let owner = caller.client.user.clone();
+                let reply = self.endpoints.gate.request(caller, target, exchange).await;
+                match reply {
+                    Reply::Response(mut response) => {
+                        self.endpoints.seal.close(&server, owner.as_deref(), response.headers_mut());
+                        Reply::Response(response)
+                    }
+                    // An endpoint opens nothing but answers.
+                    Reply::Switch(..) => Reply::Response(self.refused(
+                        &Caller { client: self.client.clone(), entry: Entry::Mcp },
+                        method.as_str(),
+                        &shown,
+                        Refusal::from(Reason::McpMethod),
+                    )),
+                }
+            }
+            Err(denied) => {
+                let Unauthenticated { refusal, fields } = *denied;
+                let mut response = self.refused(&caller, method.as_str(), &shown, refusal);
+                response.headers_mut().extend(fields);
+                Reply::Response(response)
+            }
+        }
+    }
+
+    fn refuse(&self, error: &HeadError) -> Response<ResponseBody> {
+        let caller = Caller { client: self.client.clone(), entry: Entry::Mcp };
+        self.refused(&caller, "", "", Refusal::new(error.reason, error.detail))
+    }
+}
+
+impl Local {
+    /// Makes a request of the server's of one of the endpoint's.
+    fn admit(
+        &self,
+        caller: &mut Caller,
+        mut exchange: Exchange,
+    ) -> Result<(String, Target, Exchange), Box<Unauthenticated>> {
+        let gate = &self.endpoints.gate;
+        let deny = |refusal: Refusal| Box::new(Unauthenticated { refusal, fields: HeaderMap::new() });
+        let snapshot = gate.current.get();
+        let head = &mut exchange.head;
+        visitor::check(&head.headers, &snapshot.config.mcp.hosts).map_err(deny)?;
+        let presented = || Credentials::in_fields(&head.headers);
+        gate.authenticate(&mut caller.client, presented)?;
+        self.remember(caller.client.account.as_ref());
+        let found = server_of(&head.target).and_then(|server| {
+            let target = snapshot.endpoints.get(&server)?.clone();
+            Some((server, target))
+        });
+        let (server, target) = found.ok_or_else(|| {
+            let known: Vec<String> = snapshot.endpoints.keys().map(|server| path_of(server)).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            deny(Refusal::new(Reason::NotFound, format_args!("expected the endpoint of an MCP server: {known}")))
+        })?;
+        // Who the client may be is said; from here on the request is the server's, whose page this is not.
+        for name in [header::ORIGIN, header::REFERER, header::UPGRADE] {
+            head.headers.remove(name);
+        }
+        let owner = caller.client.user.as_deref();
+        self.endpoints.seal.open(&server, owner, &mut head.headers).map_err(deny)?;
+        Ok((server, target, exchange))
+    }
+
+    fn remember(&self, account: Option<&Arc<Account>>) {
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(account) = account.filter(|account| !accounts.contains(account)) {
+            accounts.push(Arc::clone(account));
+        }
+    }
+
+    /// Resolves when credentials that came on this connection are no longer known.
+    async fn revoked(&self) {
+        let mut generation = self.endpoints.gate.current.watch();
+        loop {
+            if generation.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            let now = &self.endpoints.gate.current.get().accounts;
+            let accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+            if accounts.iter().any(|account| !now.admit(Some(account))) {
+                return;
+            }
+        }
+    }
+
+    fn refused(&self, caller: &Caller, method: &str, target: &str, refusal: Refusal) -> Response<ResponseBody> {
+        let snapshot = self.endpoints.gate.current.get();
+        let shown = Shown(target);
+        let subject = Subject::unjudged(caller, &snapshot, method, &shown);
+        let allow = refusal.reason == Reason::McpMethod;
+        let mut response = self.endpoints.gate.refused(&subject, refusal);
+        if allow {
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_the_endpoint_of_one_server() {
+        for server in ["docs", "a b/c?%", "é", "..", "x.y_z~-"] {
+            assert_eq!(server_of(&path_of(server)).as_deref(), Some(server));
+        }
+        assert_eq!(path_of("a b"), "/mcp/a%20b");
+        assert_eq!(server_of("/mcp/d%6fcs").as_deref(), Some("docs"));
+        for path in
+            ["/", "/mcp", "/other/docs", "/mcp/docs/x", "/mcp/docs?x", "/mcp/%", "/mcp/%6", "/mcp/%+1", "/mcp/%ff"]
+        {
+            assert_eq!(server_of(path), None, "{path}");
+        }
+    }
+}
