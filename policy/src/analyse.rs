@@ -23,5 +23,7 @@ mod space;
 pub mod suggest;
 mod table;
 
+pub use table::layers_of;
+
 #[cfg(test)]
 mod tests;

@@ -111,7 +111,8 @@ impl<'l> Table<'l> {
 
 /// The layers of a policy, from its rules as they were written. A rule whose text is no pattern is left out; no policy
 /// that was read from files has one.
-pub(super) fn layers_of(policy: &Policy) -> Vec<Layer> {
+#[must_use]
+pub fn layers_of(policy: &Policy) -> Vec<Layer> {
     let mut layers: Vec<Layer> = policy.layers().map(|name| Layer { name: name.into(), ..Layer::default() }).collect();
     for RuleRef { layer_index, list, rule, .. } in policy.rules() {
         let (Ok(pattern), Some(layer)) = (Pattern::parse(&rule.pattern), layers.get_mut(layer_index)) else { continue };
