@@ -112,9 +112,7 @@ fn read_case(mut fields: Fields<'_>, source: &Arc<Source>) -> Option<Case> {
     let layer = fields.string("layer").map(Spanned::into_value);
     let asked = match (&url, &authority) {
         (Some(url), None) => Some((&url.value, Target::parse(&url.value).map(Asked::Url))),
-        (None, Some(authority)) => {
-            Some((&authority.value, Authority::parse(&authority.value).map(Asked::Authority)))
-        }
+        (None, Some(authority)) => Some((&authority.value, Authority::parse(&authority.value).map(Asked::Authority))),
         (Some(_), Some(_)) => {
             fields.report(Code::BadCase, "the case has a url and an authority", "keep one, or write two cases");
             None
@@ -203,10 +201,7 @@ mod tests {
             ("[[case]]\nauthority = \"a.test:1\"\n", &[(1, "E0005")]),
             ("[[case]]\nurl = \"https://a.test/\"\nexpect = \"deny\"\nreason = \"blockd\"\n", &[(4, "E0006")]),
             ("[[case]]\nurl = \"https://a.test/\"\nexpect = \"deny\"\nresaon = \"x\"\n", &[(4, "E0003")]),
-            (
-                "[[case]]\nurl = \"https://a.test/\"\nexpect = \"deny\"\nsession.allowed = [\"a b\"]\n",
-                &[(4, "E0101")],
-            ),
+            ("[[case]]\nurl = \"https://a.test/\"\nexpect = \"deny\"\nsession.allowed = [\"a b\"]\n", &[(4, "E0101")]),
         ] {
             assert_eq!(codes(text), expected, "{text}");
         }

@@ -72,7 +72,14 @@ impl Judgement<'_> {
     /// The judgement of what cannot be read.
     pub(crate) fn unreadable(error: &TargetError) -> Self {
         let verdict = Verdict::Deny.as_str();
-        Self { verdict, reason: error.reason(), rule: None, layer: None, inject: Vec::new(), note: Some(error.to_string()) }
+        Self {
+            verdict,
+            reason: error.reason(),
+            rule: None,
+            layer: None,
+            inject: Vec::new(),
+            note: Some(error.to_string()),
+        }
     }
 }
 

@@ -200,10 +200,14 @@ mod tests {
     fn an_error_ends_the_work() {
         let items = (0..).map(|item| if item == 3 { Err(io::Error::other("gone")) } else { Ok(item) });
         let mut taken = 0;
-        let ended = in_order(items, |item: u32| item, |_| {
-            taken += 1;
-            Ok(())
-        });
+        let ended = in_order(
+            items,
+            |item: u32| item,
+            |_| {
+                taken += 1;
+                Ok(())
+            },
+        );
         assert!(ended.unwrap_err().to_string().contains("gone"));
         assert_eq!(taken, 3);
         let ended = in_order((0..).map(Ok), |item: u32| item, |_| anyhow::bail!("enough"));

@@ -84,11 +84,7 @@ fn sort(problems: &mut Vec<Diagnostic>) {
 }
 
 /// Looks at manifests as the layers of one policy.
-fn together(
-    manifests: &[Manifest],
-    config: Option<&Config>,
-    problems: &mut Vec<Diagnostic>,
-) -> Result<(), LoadError> {
+fn together(manifests: &[Manifest], config: Option<&Config>, problems: &mut Vec<Diagnostic>) -> Result<(), LoadError> {
     let Some(last) = manifests.last() else { return Ok(()) };
     let names = load::layer_names(manifests.len());
     let layers: Vec<Layer> =
@@ -187,7 +183,12 @@ mod tests {
         };
         assert!(codes(&[("agent.toml", AGENT)], &["agent.toml"], |_| {}).is_empty());
         assert_eq!(with(""), [Code::NotGranted.as_str(), Code::Unbound.as_str()]);
-        assert_eq!(with("[intercept]\nenabled = false\n[bindings]\nDOCS = { env = \"DOCS\" }\n[guard]\nallow = [\"private\"]\n"), [Code::InterceptionOff.as_str()]);
+        assert_eq!(
+            with(
+                "[intercept]\nenabled = false\n[bindings]\nDOCS = { env = \"DOCS\" }\n[guard]\nallow = [\"private\"]\n"
+            ),
+            [Code::InterceptionOff.as_str()]
+        );
     }
 
     #[test]

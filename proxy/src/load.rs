@@ -255,7 +255,13 @@ pub(crate) fn prefix(url: &str, source: &Arc<Source>, span: Span, problems: &mut
 }
 
 /// Warns where policy does not let requests to a server out.
-pub(crate) fn check_covered(policy: &Policy, prefix: &Prefix, source: &Arc<Source>, span: Span, problems: &mut Vec<Diagnostic>) {
+pub(crate) fn check_covered(
+    policy: &Policy,
+    prefix: &Prefix,
+    source: &Arc<Source>,
+    span: Span,
+    problems: &mut Vec<Diagnostic>,
+) {
     let url = prefix.to_string();
     let Ok(target) = Target::parse(&url) else { return };
     let decision = policy.decide(&target);

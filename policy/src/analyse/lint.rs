@@ -39,10 +39,7 @@ pub struct Gateway<'g> {
 /// # Errors
 ///
 /// [`PolicyTooLarge`] where the rules are more than a policy holds.
-pub fn lint(
-    manifests: &[(&str, &Manifest)],
-    gateway: Option<Gateway<'_>>,
-) -> Result<Vec<Diagnostic>, PolicyTooLarge> {
+pub fn lint(manifests: &[(&str, &Manifest)], gateway: Option<Gateway<'_>>) -> Result<Vec<Diagnostic>, PolicyTooLarge> {
     let layers: Vec<Layer> = manifests.iter().map(|(name, manifest)| manifest.layer(*name)).collect();
     let default = gateway.map_or(DefaultVerdict::Allow, |gateway| gateway.default);
     let policy = Policy::build(layers.clone(), default)?;
@@ -175,7 +172,10 @@ impl<'a> Linter<'a> {
                 (what, "remove it, or have the other layer allow it")
             }
             _ => {
-                let what = format!("nothing of {} is let out: blocked rules and other layers leave none of it", written(entry));
+                let what = format!(
+                    "nothing of {} is let out: blocked rules and other layers leave none of it",
+                    written(entry)
+                );
                 (what, "remove it, or narrow what is in its way")
             }
         };
@@ -226,7 +226,8 @@ impl<'a> Linter<'a> {
         let host = entry.pattern.host();
         let class = host.ip().map_or(AddressClass::Global, guard::classify);
         if guard::is_metadata_name(host) || class == AddressClass::Metadata {
-            let message = format!("{} names a metadata service, which the guard refuses whatever a rule says", written(entry));
+            let message =
+                format!("{} names a metadata service, which the guard refuses whatever a rule says", written(entry));
             self.report(entry, Code::MetadataRule, message, "remove it");
             return;
         }
@@ -239,7 +240,8 @@ impl<'a> Linter<'a> {
                 self.report(entry, Code::NotGranted, message, help);
             }
             None => {
-                let message = format!("{} is a {class} address, which the guard refuses unless it is granted", written(entry));
+                let message =
+                    format!("{} is a {class} address, which the guard refuses unless it is granted", written(entry));
                 self.report(entry, Code::SpecialAddress, message, help);
             }
         }
@@ -272,7 +274,8 @@ impl<'a> Linter<'a> {
                 self.report(entry, Code::InterceptionOff, message, help);
             }
             _ => {
-                let message = format!("{} has tunnels to {authority} opened, which clients have to trust", written(entry));
+                let message =
+                    format!("{} has tunnels to {authority} opened, which clients have to trust", written(entry));
                 let help = "give clients the gateway's CA (`exeat env`), or write a rule for the whole host or origin";
                 self.report(entry, Code::NeedsInterception, message, help);
             }

@@ -262,10 +262,10 @@ impl Seen {
             }
             let Some(requests) = self.origins.get(&origin) else { continue };
             let known = requests.paths.as_ref().and_then(|paths| paths.get_key_value(target.path()));
-            let kept = denied.origins.entry(origin).or_insert_with(|| Requests {
-                count: 0,
-                paths: requests.paths.is_some().then(BTreeMap::new),
-            });
+            let kept = denied
+                .origins
+                .entry(origin)
+                .or_insert_with(|| Requests { count: 0, paths: requests.paths.is_some().then(BTreeMap::new) });
             match (known, &mut kept.paths) {
                 (Some((path, count)), Some(paths)) => {
                     kept.count += count;
@@ -292,7 +292,8 @@ impl Seen {
 
     fn rules(&self, detail: Detail) -> Vec<SuggestedRule> {
         // What a tunnel to a port other than that of https carries is not known to be TLS.
-        let odd_tunnel = self.tunnels.keys().any(|port| *port != 443 && !self.origins.contains_key(&(Scheme::Https, *port)));
+        let odd_tunnel =
+            self.tunnels.keys().any(|port| *port != 443 && !self.origins.contains_key(&(Scheme::Https, *port)));
         let mut origins: BTreeSet<(Scheme, u16)> = self.origins.keys().copied().collect();
         origins.extend(self.tunnels.keys().map(|port| (Scheme::Https, *port)));
         if detail == Detail::Host || odd_tunnel || origins.len() > 2 {
@@ -331,7 +332,8 @@ impl Seen {
         let whole = || {
             let Some(pattern) = self.prefix(scheme, port, "/") else { return self.whole_host() };
             let count = requests.map_or(0, |requests| requests.count) + tunnels;
-            let paths = requests.map(|requests| requests.paths.as_ref().map_or("many".into(), |paths| paths.len().to_string()));
+            let paths =
+                requests.map(|requests| requests.paths.as_ref().map_or("many".into(), |paths| paths.len().to_string()));
             let saw = match paths {
                 Some(paths) if paths == "1" => "1 path".to_owned(),
                 Some(paths) => format!("{paths} paths"),
@@ -376,7 +378,8 @@ impl Seen {
             Pattern::Domain(domain) => self.host.as_str().ends_with(domain.as_str()),
             pattern => *pattern.host() == self.host,
         });
-        let rule = |pattern: &Pattern| Rule { pattern: pattern.to_string().into(), file: Arc::from(""), line: 1, column: 1 };
+        let rule =
+            |pattern: &Pattern| Rule { pattern: pattern.to_string().into(), file: Arc::from(""), line: 1, column: 1 };
         let allowed = own.map(|own| (own.pattern.clone(), rule(&own.pattern))).collect();
         let layer = Layer { name: Arc::from("agent"), allowed, blocked: Vec::new() };
         let Ok(policy) = Policy::build(vec![layer], DefaultVerdict::Deny) else { return vec![self.host.to_string()] };

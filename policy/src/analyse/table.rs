@@ -38,12 +38,8 @@ struct Paths {
 impl<'l> Table<'l> {
     /// The rules of layers, numbered as those of a policy built of them.
     pub(super) fn new(layers: &'l [Layer]) -> Self {
-        let mut table = Self {
-            entries: Vec::new(),
-            by_host: HashMap::new(),
-            by_domain: HashMap::new(),
-            by_origin: HashMap::new(),
-        };
+        let mut table =
+            Self { entries: Vec::new(), by_host: HashMap::new(), by_domain: HashMap::new(), by_origin: HashMap::new() };
         for (layer, rules) in layers.iter().enumerate() {
             for (list, rules) in [(ListKind::Allowed, &rules.allowed), (ListKind::Blocked, &rules.blocked)] {
                 for (index, (pattern, rule)) in rules.iter().enumerate() {
@@ -102,9 +98,8 @@ impl<'l> Table<'l> {
                 suffix = name.split_once('.').map(|(_, rest)| rest);
             }
         }
-        let matching = |number: &usize| {
-            self.entries.get(*number).is_some_and(|entry| matches(entry.list, entry.pattern, target))
-        };
+        let matching =
+            |number: &usize| self.entries.get(*number).is_some_and(|entry| matches(entry.list, entry.pattern, target));
         found.into_iter().filter(matching).collect()
     }
 }

@@ -290,19 +290,35 @@ fn odd_rules_are_told() {
     };
     let cases: [(&[&str], &[&str], &[(Code, &str)]); 16] = [
         (&["a.test", "*.a.test"], &[], &[(Covered, "a.test")]),
-        (&["*.a.test", "*.b.a.test", "https://c.a.test/x/"], &[], &[(Covered, "*.b.a.test"), (Covered, "https://c.a.test/x/")]),
+        (
+            &["*.a.test", "*.b.a.test", "https://c.a.test/x/"],
+            &[],
+            &[(Covered, "*.b.a.test"), (Covered, "https://c.a.test/x/")],
+        ),
         (&["a.test", "b.test"], &["*.test"], &[(Unreachable, "a.test"), (Unreachable, "b.test")]),
         (&["a.test", "b.test"], &["c.test"], &[(IdleBlock, "c.test")]),
         (&["*.test"], &["*.a.test", "b.a.test"], &[(Covered, "b.a.test")]),
         (&[], &["a.test"], &[]),
-        (&["*.github.io", "raw.githubusercontent.com"], &[], &[(SharedHosting, "*.github.io"), (SharedHosting, "raw.githubusercontent.com")]),
+        (
+            &["*.github.io", "raw.githubusercontent.com"],
+            &[],
+            &[(SharedHosting, "*.github.io"), (SharedHosting, "raw.githubusercontent.com")],
+        ),
         (&["https://storage.googleapis.com/"], &[], &[(SharedHosting, "https://storage.googleapis.com/")]),
         (&["http://a.test/"], &[], &[(PlainHttp, "http://a.test/")]),
         (&["http://localhost:8080/", "http://127.0.0.1/"], &[], &[(SpecialAddress, "http://127.0.0.1/")]),
-        (&["169.254.169.254", "metadata.google.internal"], &[], &[(MetadataRule, "169.254.169.254"), (MetadataRule, "metadata.google.internal")]),
+        (
+            &["169.254.169.254", "metadata.google.internal"],
+            &[],
+            &[(MetadataRule, "169.254.169.254"), (MetadataRule, "metadata.google.internal")],
+        ),
         (&["10.0.0.1"], &[], &[(SpecialAddress, "10.0.0.1")]),
         (&["https://a.test/x/"], &[], &[(NeedsInterception, "https://a.test/x/")]),
-        (&["a.test"], &["https://a.test/x"], &[(OpenPrefix, "https://a.test/x"), (NeedsInterception, "https://a.test/x")]),
+        (
+            &["a.test"],
+            &["https://a.test/x"],
+            &[(OpenPrefix, "https://a.test/x"), (NeedsInterception, "https://a.test/x")],
+        ),
         (&["https://a.test/x"], &[], &[(OpenPrefix, "https://a.test/x"), (NeedsInterception, "https://a.test/x")]),
         (&["1.2.3.4", "[::ffff:1.2.3.4]"], &[], &[(Covered, "[::ffff:1.2.3.4]")]),
     ];

@@ -15,11 +15,8 @@ fn command(diagnostic: &Diagnostic) -> String {
     };
     let (start, end) = (diagnostic.start(), diagnostic.end());
     // Columns are shown for one line only.
-    let columns = if start.line == end.line {
-        format!(",col={},endColumn={}", start.column, end.column)
-    } else {
-        String::new()
-    };
+    let columns =
+        if start.line == end.line { format!(",col={},endColumn={}", start.column, end.column) } else { String::new() };
     let help = if diagnostic.help.is_empty() { String::new() } else { format!("\nhelp: {}", diagnostic.help) };
     format!(
         "::{kind} file={},line={},endLine={}{columns},title={}::{}\n",

@@ -174,12 +174,7 @@ fn junit(outcomes: &[Outcome]) -> String {
     let failed = |outcomes: &[Outcome]| outcomes.iter().filter(|outcome| !outcome.passed).count();
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     // Writing to a string cannot fail.
-    let _ = writeln!(
-        xml,
-        "<testsuites name=\"exeat\" tests=\"{}\" failures=\"{}\">",
-        outcomes.len(),
-        failed(outcomes)
-    );
+    let _ = writeln!(xml, "<testsuites name=\"exeat\" tests=\"{}\" failures=\"{}\">", outcomes.len(), failed(outcomes));
     for suite in outcomes.chunk_by(|a, b| a.file == b.file) {
         let file = suite.first().map_or_else(String::new, |outcome| escaped(&outcome.file));
         let _ = writeln!(

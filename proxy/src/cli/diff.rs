@@ -88,11 +88,8 @@ pub(super) fn run(arguments: &DiffArgs, out: &mut impl Write) -> anyhow::Result<
 impl DiffArgs {
     fn load(&self, manifest: &std::path::Path) -> Result<Policy, load::LoadError> {
         let manifests = self.outer.iter().cloned().chain([manifest.to_owned()]).chain(self.inner.iter().cloned());
-        let inputs = Inputs {
-            config: self.config.clone(),
-            manifests: manifests.collect(),
-            overrides: self.overrides.clone(),
-        };
+        let inputs =
+            Inputs { config: self.config.clone(), manifests: manifests.collect(), overrides: self.overrides.clone() };
         Ok(load::load(&inputs)?.policy)
     }
 }

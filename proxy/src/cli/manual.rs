@@ -27,7 +27,11 @@ pub(super) struct ManArgs {
     command: Option<String>,
 }
 
-pub(super) fn completions(arguments: &CompletionsArgs, mut command: Command, out: &mut impl Write) -> anyhow::Result<Ended> {
+pub(super) fn completions(
+    arguments: &CompletionsArgs,
+    mut command: Command,
+    out: &mut impl Write,
+) -> anyhow::Result<Ended> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "exeat", &mut script);
     out.write_all(&script)?;

@@ -94,19 +94,26 @@ impl Input {
     /// The pieces. An error ends them and names the file.
     pub(crate) fn pieces(self) -> Box<dyn Iterator<Item = io::Result<Piece>> + Send> {
         let Self { name, format, reader, .. } = self;
-        let named = move |error: io::Error| io::Error::new(error.kind(), format!("cannot read {}: {error}", name.display()));
+        let named =
+            move |error: io::Error| io::Error::new(error.kind(), format!("cannot read {}: {error}", name.display()));
         match format {
-            Format::Har => Box::new(pushed(move |give| {
-                let mut other = |record| give(Reading::Record(record));
-                har::read(BufReader::new(reader), &mut other).map_err(io::Error::from)
-            }, named)),
-            Format::Flows => Box::new(pushed(move |give| {
-                let mut give = |record: Option<Record>| give(record.map_or(Reading::Other, Reading::Record));
-                flows::read(BufReader::new(reader), &mut give).map_err(|error| match error {
-                    flows::FlowError::Io(error) => error,
-                    error => io::Error::new(io::ErrorKind::InvalidData, error),
-                })
-            }, named)),
+            Format::Har => Box::new(pushed(
+                move |give| {
+                    let mut other = |record| give(Reading::Record(record));
+                    har::read(BufReader::new(reader), &mut other).map_err(io::Error::from)
+                },
+                named,
+            )),
+            Format::Flows => Box::new(pushed(
+                move |give| {
+                    let mut give = |record: Option<Record>| give(record.map_or(Reading::Other, Reading::Record));
+                    flows::read(BufReader::new(reader), &mut give).map_err(|error| match error {
+                        flows::FlowError::Io(error) => error,
+                        error => io::Error::new(io::ErrorKind::InvalidData, error),
+                    })
+                },
+                named,
+            )),
             Format::Auto | Format::Lines => {
                 Box::new(Blocks::new(reader).map(move |block| block.map(Piece::Lines).map_err(&named)))
             }
@@ -147,10 +154,12 @@ fn sniff(start: &[u8]) -> Format {
         return if is_archive { Format::Har } else { Format::Lines };
     }
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let flows = digits > 0 && text.get(digits..).is_some_and(|rest| {
-        // A host name of digits only would be `127:443`; a flow begins with the netstring of a key.
-        rest.strip_prefix(':').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()) && rest.contains(':'))
-    });
+    let flows = digits > 0
+        && text.get(digits..).is_some_and(|rest| {
+            // A host name of digits only would be `127:443`; a flow begins with the netstring of a key.
+            rest.strip_prefix(':')
+                .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()) && rest.contains(':'))
+        });
     if flows { Format::Flows } else { Format::Lines }
 }
 
@@ -214,7 +223,10 @@ mod tests {
         for (text, expected) in cases {
             for text in [text.as_bytes().to_vec(), gzip(text.as_bytes())] {
                 let (found, error) = records(&text, Format::Auto);
-                assert_eq!((found.as_slice(), error), (expected.iter().map(|url| (*url).to_owned()).collect::<Vec<_>>().as_slice(), None));
+                assert_eq!(
+                    (found.as_slice(), error),
+                    (expected.iter().map(|url| (*url).to_owned()).collect::<Vec<_>>().as_slice(), None)
+                );
             }
         }
     }

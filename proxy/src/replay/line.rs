@@ -162,7 +162,9 @@ fn json(line: &str) -> Reading {
     let asked = line.url.or(line.input).map(Cow::into_owned);
     let asked = asked.or_else(|| line.target.as_ref().and_then(EventTarget::asked));
     match (asked, line.verdict.as_deref()) {
-        (Some(asked), Some(verdict)) => record(asked, line.reason.as_deref().map_or_else(|| by_verdict(verdict), let_out)),
+        (Some(asked), Some(verdict)) => {
+            record(asked, line.reason.as_deref().map_or_else(|| by_verdict(verdict), let_out))
+        }
         // The gateway writes about other matters too.
         _ => Reading::Other,
     }
@@ -190,7 +192,10 @@ fn native(line: &str) -> Option<Reading> {
     let mut fields = line.split_ascii_whitespace();
     let (seconds, fraction) = fields.next()?.split_once('.')?;
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if !digits(seconds) || !digits(fraction) || !fields.next()?.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
+    if !digits(seconds)
+        || !digits(fraction)
+        || !fields.next()?.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+    {
         return None;
     }
     let (result, _) = fields.nth(1)?.split_once('/')?;
@@ -269,10 +274,7 @@ mod tests {
                 r#"{"allow":false,"decision_reason":"rule has deny","msg":"CANONICAL-PROXY-DECISION","proxy_type":"connect","requested_host":"a.test:443","level":"info"}"#,
                 seen("a.test:443", Some(false)),
             ),
-            (
-                r#"{"msg":"CANONICAL-PROXY-CN-CLOSE","requested_host":"a.test:443","level":"info"}"#,
-                Reading::Other,
-            ),
+            (r#"{"msg":"CANONICAL-PROXY-CN-CLOSE","requested_host":"a.test:443","level":"info"}"#, Reading::Other),
             ("{broken", Reading::Unreadable),
             (
                 "2026-11-30T08:31:00.945818Z  INFO verdict=\"deny\" reason=\"blocked\" entry=\"forward\" method=\"GET\" url=http://a.test/x rule=http://a.test/ (agent.toml:8:12) client=127.0.0.1:37956 generation=1",

@@ -311,9 +311,12 @@ mod tests {
         }
         assert_eq!((whole.records, whole.tunnels, whole.count(State::Denied)), (4, 1, 1));
         assert_eq!((parts.records, parts.tunnels, parts.count(State::Denied)), (4, 1, 1));
-        let groups = |tally: &Tally| tally.sorted().iter().map(|(key, group)| ((*key).clone(), group.count)).collect::<Vec<_>>();
+        let groups =
+            |tally: &Tally| tally.sorted().iter().map(|(key, group)| ((*key).clone(), group.count)).collect::<Vec<_>>();
         assert_eq!(groups(&whole), groups(&parts));
-        assert!(whole.sorted().iter().all(|(_, group)| group.examples.iter().all(|example| !example.contains("secret"))));
+        assert!(
+            whole.sorted().iter().all(|(_, group)| group.examples.iter().all(|example| !example.contains("secret")))
+        );
     }
 
     #[test]

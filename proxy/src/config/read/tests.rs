@@ -11,6 +11,7 @@ use crate::config::{Binding, CaFiles, Config, NextProxyProtocol, SniCheck};
 mod credentials;
 mod layers;
 mod listen;
+mod schema;
 mod shipped;
 
 /// The config of a text without problems.
