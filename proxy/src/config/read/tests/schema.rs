@@ -20,8 +20,21 @@ fn validator() -> jsonschema::Validator {
 
 /// Whether the reader takes a config, given as JSON.
 fn is_read(config: &Value) -> bool {
-    let text = toml::to_string(config).unwrap();
+    let keys = config.as_object().unwrap().iter().map(|(key, value)| format!("{key} = {}\n", toml_of(value)));
+    let text: String = keys.collect();
     Config::read(&Source::new("exeat.toml", text)).0.is_some()
+}
+
+/// A value as TOML on one line. A string is written alike in both.
+fn toml_of(value: &Value) -> String {
+    match value {
+        Value::Array(items) => format!("[{}]", items.iter().map(toml_of).collect::<Vec<_>>().join(", ")),
+        Value::Object(members) => {
+            let members = members.iter().map(|(key, value)| format!("{key:?} = {}", toml_of(value)));
+            format!("{{ {} }}", members.collect::<Vec<_>>().join(", "))
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Every key of the schema with its own schema: `section.key`, or `key` for a section that is one table of names.
