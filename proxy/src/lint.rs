@@ -206,4 +206,32 @@ mod tests {
         let layered = codes(&files, &["outer.toml", "inner.toml"], |inputs| inputs.layered = true);
         assert_eq!(layered, [Code::Unreachable.as_str()]);
     }
+
+    #[test]
+    fn manifests_as_they_are_written_at_first() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/drafts");
+        let found = |name: &str| -> Vec<(u32, &'static str)> {
+            let inputs = Inputs { files: vec![folder.join(name)], ..Inputs::default() };
+            lint(&inputs).unwrap().iter().map(|problem| (problem.start().line, problem.code.as_str())).collect()
+        };
+        assert_eq!(
+            found("coding.toml"),
+            [
+                (11, "W0202"),
+                (12, "W0202"),
+                (14, "W0204"),
+                (15, "W0204"),
+                (17, "W0202"),
+                (22, "W0205"),
+                (28, "W0203"),
+                (32, "W0301")
+            ]
+        );
+        let research = [(7, "W0108"), (8, "W0108"), (9, "W0202"), (10, "W0202"), (12, "W0204"), (17, "W0203")];
+        assert_eq!(found("research.toml"), research);
+        assert_eq!(
+            found("support.toml"),
+            [(7, "W0201"), (8, "W0201"), (9, "W0201"), (10, "W0201"), (11, "W0204"), (12, "W0206"), (19, "W0301")]
+        );
+    }
 }

@@ -18,7 +18,7 @@ pub(super) struct DiffArgs {
     #[arg(short, long, value_name = "EXEAT.TOML")]
     config: Option<PathBuf>,
     /// A manifest around both; may be repeated, outermost layer first
-    #[arg(short, long = "manifest", value_name = "OUTER")]
+    #[arg(short = 'm', long = "manifest", value_name = "OUTER")]
     outer: Vec<PathBuf>,
     /// A manifest within both, such as a session's; may be repeated, outermost layer first
     #[arg(long, value_name = "INNER")]
