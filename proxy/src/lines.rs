@@ -183,7 +183,7 @@ mod tests {
         let items = (0..500).map(Ok);
         let mut taken = Vec::new();
         let work = |item: u32| {
-            if item % 7 == 0 {
+            if item.is_multiple_of(7) {
                 thread::yield_now();
             }
             item * 2

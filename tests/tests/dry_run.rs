@@ -159,14 +159,15 @@ async fn the_walk_through_the_layers_is_shown() {
 #[tokio::test]
 async fn many_inputs_keep_their_order() {
     let text = manifest(&["*.even.test"], &[]);
-    let url = |number: u32| format!("https://h{number}.{}.test/", if number % 2 == 0 { "even" } else { "odd" });
+    let url =
+        |number: u32| format!("https://h{number}.{}.test/", if number.is_multiple_of(2) { "even" } else { "odd" });
     let input: String = (0..50_000).map(|number| url(number) + "\n").collect();
     let output = run(&[("m.toml", &text)], &["check", "-m", "m.toml", "-"], &input).await;
     assert_eq!(output.code, Some(1));
     let mut lines = output.stdout.lines();
     for number in 0..50_000 {
         let line = lines.next().unwrap_or_else(|| panic!("{number} has no line"));
-        let verdict = if number % 2 == 0 { "allow   " } else { "deny    " };
+        let verdict = if number.is_multiple_of(2) { "allow   " } else { "deny    " };
         assert!(line.starts_with(&(verdict.to_owned() + &url(number))), "{number}: {line}");
     }
     assert_eq!(lines.next(), None);

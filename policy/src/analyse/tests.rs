@@ -288,7 +288,8 @@ fn odd_rules_are_told() {
         Covered, IdleBlock, MetadataRule, NeedsInterception, OpenPrefix, PlainHttp, SharedHosting, SpecialAddress,
         Unreachable,
     };
-    let cases: [(&[&str], &[&str], &[(Code, &str)]); 16] = [
+    type Case<'a> = (&'a [&'a str], &'a [&'a str], &'a [(Code, &'a str)]);
+    let cases: [Case<'_>; 16] = [
         (&["a.test", "*.a.test"], &[], &[(Covered, "a.test")]),
         (
             &["*.a.test", "*.b.a.test", "https://c.a.test/x/"],

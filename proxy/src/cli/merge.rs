@@ -58,7 +58,7 @@ fn add(list: &mut Array, rules: &[(String, String)]) {
         _ => trailing,
     };
     let mut lead = behind_last.trim_end().to_owned();
-    if !lead.is_empty() && !lead.starts_with('\n') {
+    if !lead.is_empty() && !lead.starts_with(char::is_whitespace) {
         lead.insert(0, ' ');
     }
     for (pattern, remark) in rules {

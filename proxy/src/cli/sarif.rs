@@ -93,10 +93,15 @@ mod tests {
 
     const SCHEMA: &str = include_str!("../../../tests/data/sarif-2.1.0.schema.json");
 
+    /// The published schema. Its pattern of a language has a bracket that closes nothing, which not every engine takes.
+    fn schema() -> jsonschema::Validator {
+        let schema = SCHEMA.replace("{2}]?$", "{2}$");
+        jsonschema::draft7::new(&serde_json::from_str(&schema).unwrap()).unwrap()
+    }
+
     #[test]
     fn what_is_written_is_valid_by_the_published_schema() {
-        let schema = serde_json::from_str(SCHEMA).unwrap();
-        let schema = jsonschema::draft7::new(&schema).unwrap();
+        let schema = schema();
         let source = Source::new("folder/größe und mehr.toml", "a = 1\nb = 2\n");
         let absolute = Source::new("/etc/agent.toml", "");
         let found: Vec<Diagnostic> = Code::ALL
@@ -121,8 +126,7 @@ mod tests {
 
     #[test]
     fn the_schema_refuses_what_is_no_such_document() {
-        let schema = serde_json::from_str(SCHEMA).unwrap();
-        let schema = jsonschema::draft7::new(&schema).unwrap();
+        let schema = schema();
         let mut document: Value = serde_json::from_str(&render(&[])).unwrap();
         document["runs"][0]["columnKind"] = json!("bytes");
         assert!(!schema.is_valid(&document));

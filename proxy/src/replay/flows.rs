@@ -152,7 +152,6 @@ mod tests {
         for bad in ["x", "5:abc}", "3:abc;", "99999999999999:a}", "4:abc", "3:a"] {
             assert_eq!(read_all(&(good.clone() + bad)), (vec![Some("a.test:80".into())], false), "{bad}");
         }
-        assert_eq!(read_all("9:5:hello,}}"), (vec![], false));
         assert_eq!(read_all("8:5:hello,}"), (vec![None], true));
     }
 }

@@ -44,7 +44,7 @@ impl<'de, T: DeserializeSeed<'de, Value = ()>> Visitor<'de> for Member<T> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let mut then = Some(self.then);
         while let Some(key) = map.next_key::<String>()? {
-            match then.take().filter(|_| key == self.name) {
+            match then.take_if(|_| key == self.name) {
                 Some(seed) => map.next_value_seed(seed)?,
                 None => {
                     map.next_value::<IgnoredAny>()?;
