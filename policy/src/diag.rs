@@ -9,7 +9,7 @@ use std::sync::Arc;
 mod codes;
 mod problems;
 
-pub use codes::Code;
+pub use codes::{Code, UnknownCode};
 pub use problems::Problems;
 
 /// A range of bytes in a [`Source`], half open.
@@ -115,6 +115,8 @@ fn to_u32(value: usize) -> u32 {
 /// How much a diagnostic matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
+    /// Nothing is wrong; something is worth knowing.
+    Note,
     /// The file loads; something in it deserves a look.
     Warning,
     /// The file does not load.
@@ -122,10 +124,11 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// `"error"` or `"warning"`.
+    /// `"error"`, `"warning"` or `"note"`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Note => "note",
             Self::Warning => "warning",
             Self::Error => "error",
         }
@@ -166,7 +169,7 @@ impl Diagnostic {
         Self { code, message: message.into(), help: help.into(), source: Arc::clone(source), span }
     }
 
-    /// Error or warning, as the code says.
+    /// Error, warning or note, as the code says.
     #[must_use]
     pub const fn severity(&self) -> Severity {
         self.code.severity()

@@ -16,6 +16,7 @@
 use std::fmt;
 
 use crate::host::Host;
+use crate::suffix::{SuffixKind, suffix_kind};
 use crate::target::Scheme;
 
 mod error;
@@ -95,17 +96,11 @@ impl Pattern {
         }
     }
 
-    /// Whether it is a wildcard over names that different people may register: a top-level domain, or the second
-    /// level that many country codes keep for that (`*.co.uk`). A lint, not a rule: the list of such second-level
-    /// labels is short and well known rather than complete.
+    /// Whether it is a wildcard over names that anybody may register: a public suffix of a registry, such as `*.com` or
+    /// `*.co.uk`.
     #[must_use]
     pub fn covers_public_suffix(&self) -> bool {
-        const SECOND_LEVEL: [&str; 10] = ["ac", "co", "com", "edu", "gov", "mil", "ne", "net", "or", "org"];
-        let Self::Domain(host) = self else { return false };
-        match host.as_str().split_once('.') {
-            None => !matches!(host.as_str(), "localhost" | "local" | "internal" | "test" | "example" | "invalid"),
-            Some((second, top)) => top.len() == 2 && SECOND_LEVEL.contains(&second),
-        }
+        matches!(self, Self::Domain(host) if suffix_kind(host) == Some(SuffixKind::Registry))
     }
 }
 

@@ -215,4 +215,4 @@ impl Policy {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

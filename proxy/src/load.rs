@@ -136,29 +136,6 @@ fn load_config(inputs: &Inputs, problems: &mut Vec<Diagnostic>) -> Result<Option
     Ok(config)
 }
 
-/// Everything there is to say about one file: a manifest, or a config if its name ends in `exeat.toml`.
-pub(crate) fn lint(path: &Path) -> Result<Vec<Diagnostic>, LoadError> {
-    let source = read_source(path)?;
-    let name = source.name();
-    if name.ends_with("exeat.toml") {
-        return Ok(Config::read(&source).1);
-    }
-    let (manifest, mut problems) = Manifest::read(&source, Format::of(name));
-    let Some(manifest) = manifest else { return Ok(problems) };
-    let policy = Policy::build(layers(std::slice::from_ref(&manifest)), DefaultVerdict::Allow)?;
-    for server in &manifest.servers {
-        if let Transport::Http { url, .. } = &server.transport
-            && let Some(prefix) = prefix(url.value.as_str(), &source, url.span, &mut problems)
-        {
-            check_covered(&policy, &prefix, &source, url.span, &mut problems);
-        }
-    }
-    if !policy.restricts() {
-        problems.push(unrestricted(&manifest));
-    }
-    Ok(problems)
-}
-
 /// Reads a file as the source of diagnostics; `-` is the standard input.
 pub(crate) fn read_source(path: &Path) -> Result<Arc<Source>, LoadError> {
     let failed = |source| LoadError::Unreadable { path: path.to_owned(), cause: source };
@@ -174,7 +151,7 @@ pub(crate) fn read_source(path: &Path) -> Result<Arc<Source>, LoadError> {
 }
 
 /// The names of layers, outermost first: the last manifest is the agent's unless there are four.
-fn layer_names(count: usize) -> Vec<String> {
+pub(crate) fn layer_names(count: usize) -> Vec<String> {
     let names: &[&str] = match count {
         1 => &["agent"],
         2 => &["harness", "agent"],
@@ -198,7 +175,7 @@ fn layers(manifests: &[Manifest]) -> Vec<Layer> {
 
 /// What the manifests' servers and the config put on requests. A server of an inner layer replaces one of the same
 /// name further out.
-fn injections(
+pub(crate) fn injections(
     config: &Config,
     manifests: &[Manifest],
     policy: &Policy,
@@ -317,7 +294,7 @@ fn injection(
 }
 
 /// The prefix that a server's URL stands for; its query plays no part.
-fn prefix(url: &str, source: &Arc<Source>, span: Span, problems: &mut Vec<Diagnostic>) -> Option<Prefix> {
+pub(crate) fn prefix(url: &str, source: &Arc<Source>, span: Span, problems: &mut Vec<Diagnostic>) -> Option<Prefix> {
     let without_query = url.split('?').next().unwrap_or(url);
     match Pattern::parse(without_query) {
         Ok(Pattern::Prefix(prefix)) => Some(prefix),
@@ -330,7 +307,13 @@ fn prefix(url: &str, source: &Arc<Source>, span: Span, problems: &mut Vec<Diagno
 }
 
 /// Warns where policy does not let requests to a server out.
-fn check_covered(policy: &Policy, prefix: &Prefix, source: &Arc<Source>, span: Span, problems: &mut Vec<Diagnostic>) {
+pub(crate) fn check_covered(
+    policy: &Policy,
+    prefix: &Prefix,
+    source: &Arc<Source>,
+    span: Span,
+    problems: &mut Vec<Diagnostic>,
+) {
     let url = prefix.to_string();
     let Ok(target) = Target::parse(&url) else { return };
     let decision = policy.decide(&target);
@@ -353,7 +336,7 @@ fn check_covered(policy: &Policy, prefix: &Prefix, source: &Arc<Source>, span: S
     problems.push(Diagnostic::new(Code::ServerNotPermitted, source, span, message, help));
 }
 
-fn unrestricted(manifest: &Manifest) -> Diagnostic {
+pub(crate) fn unrestricted(manifest: &Manifest) -> Diagnostic {
     let span = manifest.network_access.as_ref().map_or(manifest.name.span, |access| access.span);
     Diagnostic::new(
         Code::Unrestricted,

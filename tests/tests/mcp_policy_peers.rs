@@ -28,7 +28,12 @@ async fn gateway(ca: &TestCa, server: &McpServer, keys: &str, tools: &str) -> Ga
 }
 
 /// A call through the proxy, at the server's URL, and one at the local endpoint without any proxy.
-async fn both_ways(gateway: &Gateway, server: &McpServer, name: &str, args: [&str; 2]) -> [exeat_tests::client::Output; 2] {
+async fn both_ways(
+    gateway: &Gateway,
+    server: &McpServer,
+    name: &str,
+    args: [&str; 2],
+) -> [exeat_tests::client::Output; 2] {
     let node = NodeDir::default();
     let through = client(name, &node).arg(server.url(HOST)).args(args).through(gateway).run().await;
     let local = client(name, &node).arg(gateway.endpoint("peer")).args(args).run().await;

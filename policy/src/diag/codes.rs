@@ -6,7 +6,7 @@ use super::Severity;
 
 macro_rules! codes {
     ($($name:ident = $code:literal, $summary:literal;)*) => {
-        /// A stable diagnostic code: `E…` is an error, `W…` a warning. A code is never given to another meaning.
+        /// A stable diagnostic code: `E…` is an error, `W…` a warning, `N…` a note. A code is never given to another meaning.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Code {
             $(#[doc = $summary] $name,)*
@@ -69,6 +69,9 @@ codes! {
     CatalogMissing = "E0307", "a server that uses a catalog entry the gateway does not have";
     InjectUrl = "E0306", "a url to inject for that is not a URL prefix";
 
+    BadCase = "E0401", "a case that names nothing to judge, or more than one thing, or expects what cannot be";
+    NoCases = "E0402", "a file of cases without a case";
+
     ServerNotPermitted = "W0301", "a server or injected prefix whose URL no rule permits";
     NotEnforced = "W0303", "MCP policy for a child process, which no gateway stands in front of";
     UnlikeAuthMode = "W0304", "a server whose auth_mode and header fields do not go together";
@@ -82,18 +85,47 @@ codes! {
     RepeatedPattern = "W0106", "a pattern that stands in its list already";
     AllowedAndBlocked = "W0107", "a pattern that is allowed and blocked";
     PublicSuffix = "W0108", "a wildcard over names that anybody can register";
+
+    Unreachable = "W0201", "an allowed rule of which blocked rules or other layers leave nothing";
+    Covered = "W0202", "a rule that another one covers";
+    IdleBlock = "W0203", "a blocked rule where nothing is let out anyway";
+    SharedHosting = "W0204", "a rule for names or a host that many parties share";
+    PlainHttp = "W0205", "an allowed rule for requests that travel unencrypted";
+    MetadataRule = "W0206", "an allowed rule for a metadata service, which is never reachable";
+    NotGranted = "W0207", "an allowed rule for an address that the gateway's config does not grant";
+    InterceptionOff = "W0208", "a rule that needs interception under a config that has it off";
+    Unbound = "W0209", "a placeholder that the gateway's config does not bind";
+
+    OpenPrefix = "N0201", "a path rule that does not end with a slash";
+    NeedsInterception = "N0202", "a rule for which tunnels have to be opened";
+    SpecialAddress = "N0203", "an allowed rule for an address that the guard refuses unless it is granted";
 }
 
 impl Code {
-    /// Error or warning, from the code's first letter.
+    /// Error, warning or note, from the code's first letter.
     #[must_use]
     pub const fn severity(self) -> Severity {
         match self.as_str().as_bytes() {
             [b'W', ..] => Severity::Warning,
+            [b'N', ..] => Severity::Note,
             _ => Severity::Error,
         }
     }
 }
+
+impl std::str::FromStr for Code {
+    type Err = UnknownCode;
+
+    /// Reads a code as it is printed, in any case.
+    fn from_str(text: &str) -> Result<Self, UnknownCode> {
+        Self::ALL.iter().copied().find(|code| code.as_str().eq_ignore_ascii_case(text)).ok_or(UnknownCode)
+    }
+}
+
+/// A text that is no code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a diagnostic code such as `E0101`")]
+pub struct UnknownCode;
 
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -113,7 +145,8 @@ mod tests {
         for code in Code::ALL {
             let text = code.as_str();
             assert!(seen.insert(text), "{text} is used twice");
-            assert!(text.len() == 5 && (text.starts_with('E') || text.starts_with('W')), "{text}");
+            assert!(text.len() == 5 && text.starts_with(['E', 'W', 'N']), "{text}");
+            assert_eq!(text.parse(), Ok(*code));
             assert!(text.bytes().skip(1).all(|byte| byte.is_ascii_digit()), "{text}");
         }
     }

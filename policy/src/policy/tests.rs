@@ -6,7 +6,7 @@ use super::*;
 use crate::decision::{AuthorityDecision, AuthorityVerdict};
 use crate::target::Authority;
 
-mod generate;
+pub(crate) mod generate;
 mod properties;
 mod reference;
 

@@ -1,23 +1,19 @@
 //! `exeat check`: the gateway's verdicts without a network.
-//!
-//! The judgement is the gateway's own: the same policy, guard and injections, loaded the same way. What it cannot know
-//! without a network is which addresses a name has; fixed names of `[dns] hosts` and address literals are judged.
 
 use std::fmt;
-use std::io::{self, BufRead as _, BufWriter, IsTerminal as _, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 use clap::Args;
-use exeat_policy::target::{Authority, Target, TargetError};
-use exeat_policy::{AuthorityVerdict, Reason, RuleRef, Verdict};
+use exeat_policy::analyse::explain::{Says, Step, Walk};
+use exeat_policy::target::{Authority, TargetError};
+use exeat_policy::{Rule, guard};
 use http::Method;
 use serde::Serialize;
 
 use super::{Ended, FileArgs, Style, show_diagnostics, show_load_error, stdout_has_color};
-use crate::credentials::{Injector, Sources};
-use crate::guard::Guard;
-use crate::load::{self, Loaded};
-use crate::mcp::policy::Policies;
-use crate::permit::{self, Judged, Passage};
+use crate::judge::{Asked, Judge, Judgement};
+use crate::lines::{self, Blocks};
+use crate::load;
 use crate::view::RuleView;
 
 #[derive(Args, Debug)]
@@ -30,6 +26,9 @@ pub(super) struct CheckArgs {
     /// Write one JSON object a line
     #[arg(long)]
     json: bool,
+    /// Say what each layer says, and by which rules
+    #[arg(long)]
+    explain: bool,
     /// Leave address classes out of the verdict
     #[arg(long)]
     no_guard: bool,
@@ -46,14 +45,16 @@ struct Line<'a> {
     verdict: &'static str,
     reason: &'static str,
     rule: Option<RuleView<'a>>,
-    inject: Vec<String>,
+    inject: &'a [String],
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    explanation: Option<&'a Explanation>,
     /// What the machine-readable form leaves out.
     #[serde(skip)]
-    note: Option<String>,
+    note: Option<&'a str>,
 }
 
 pub(super) fn run(arguments: &CheckArgs, out: &mut impl Write) -> anyhow::Result<Ended> {
-    let mut loaded = match load::load(&arguments.files.inputs()) {
+    let loaded = match load::load(&arguments.files.inputs()) {
         Ok(loaded) => loaded,
         Err(error) => return show_load_error(error),
     };
@@ -63,160 +64,141 @@ pub(super) fn run(arguments: &CheckArgs, out: &mut impl Write) -> anyhow::Result
     if loaded.is_example {
         writeln!(io::stderr(), "exeat: no manifest is named (-m), so the built-in example is asked")?;
     }
-    let injections = std::mem::take(&mut loaded.injections);
-    let guard = &loaded.config.guard;
-    let judge = Judge {
-        guard: Guard::new(guard.allow.clone(), guard.blocked_ports.clone(), Vec::new()),
-        injector: Injector::new(injections, Sources::default()),
-        mcp: Policies::new(std::mem::take(&mut loaded.mcp.policies)),
-        loaded,
-        method: &arguments.method,
-        addresses: !arguments.no_guard,
-    };
+    let judge = Judge::new(loaded, !arguments.no_guard);
+    let walk = arguments.explain.then(|| Walk::new(judge.policy()));
+    let checker = Checker { arguments, judge: &judge, walk, style: Style::new(stdout_has_color()) };
     let mut out = BufWriter::new(out);
-    let style = Style::new(stdout_has_color());
     let mut denied = false;
-    let mut write = |input: &str| -> anyhow::Result<()> {
-        let line = judge.judge(input);
-        denied |= line.verdict == "deny";
-        if arguments.json {
-            serde_json::to_writer(&mut out, &line).map_err(io::Error::from)?;
-            out.write_all(b"\n")?;
-        } else {
-            writeln!(out, "{}", Shown(&line, style))?;
-        }
-        Ok(())
-    };
     for input in &arguments.inputs {
         if input != "-" {
-            write(input)?;
+            let mut text = Vec::new();
+            denied |= checker.write(input, &mut text);
+            out.write_all(&text)?;
             continue;
         }
-        for line in io::stdin().lock().split(b'\n') {
-            let line = line?;
-            let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(&line));
-            if !line.is_empty() {
-                write(&line)?;
+        let work = |block: Vec<u8>| {
+            let (mut text, mut denied) = (Vec::with_capacity(block.len() * 4), false);
+            for line in lines::of(&block) {
+                denied |= checker.write(&String::from_utf8_lossy(line), &mut text);
             }
-        }
+            (text, denied)
+        };
+        lines::in_order(Blocks::new(io::stdin()), work, |(text, some_denied)| {
+            denied |= some_denied;
+            out.write_all(&text)?;
+            Ok(out.flush()?)
+        })?;
     }
     out.flush()?;
     Ok(if denied { Ended::Found } else { Ended::Clean })
 }
 
-/// Whether what stands before the first colon is a host and no scheme, or what stands behind it a port.
-fn is_meant_as_authority(input: &str) -> bool {
-    let Some((host, port)) = input.split_once(':') else { return false };
-    host.contains(['.', '[']) || port.starts_with(|first: char| first.is_ascii_digit() || first == '+')
+/// What the threads of a check share.
+struct Checker<'a> {
+    arguments: &'a CheckArgs,
+    judge: &'a Judge,
+    walk: Option<Walk>,
+    style: Style,
 }
 
-struct Judge<'a> {
-    loaded: Loaded,
-    guard: Guard,
-    injector: Injector,
-    mcp: Policies,
-    method: &'a Method,
-    addresses: bool,
-}
-
-impl Judge<'_> {
-    fn judge<'s>(&'s self, input: &'s str) -> Line<'s> {
+impl Checker<'_> {
+    /// Writes the verdict about one input, and says whether it is a refusal.
+    fn write(&self, input: &str, out: &mut Vec<u8>) -> bool {
         let input = input.trim();
-        if !input.contains("://") {
-            match Authority::parse(input) {
-                Ok(authority) => return self.authority(input, &authority),
-                Err(error) if is_meant_as_authority(input) => return self.unreadable(input, &error),
-                Err(_) => {}
-            }
-        }
-        match Target::parse(input) {
-            Ok(target) => self.url(input, &target),
-            Err(error) => self.unreadable(input, &error),
-        }
-    }
-
-    fn url<'s>(&'s self, input: &'s str, target: &Target) -> Line<'s> {
-        let Judged { leave, mut reason, rule, layer } = permit::request(&self.loaded.policy, &self.guard, target);
-        let mut verdict = if leave.is_some() { Verdict::Allow } else { Verdict::Deny };
-        let mut inject = Vec::new();
-        let userinfo = target.had_userinfo().then(|| "userinfo ignored; the proxy refuses it".to_owned());
-        let mut note = userinfo.or_else(|| lacking(rule, layer));
-        if verdict == Verdict::Allow {
-            let refused = self.address(target.authority()).err().map(|reason| (reason, None));
-            let refused = refused.or_else(|| match self.injector.find(target, self.method) {
-                Ok(injection) => {
-                    inject = injection.map_or_else(Vec::new, |injection| injection.names().collect());
-                    None
-                }
-                Err(error) => Some((error.reason, Some(error.detail))),
-            });
-            if let Some((why, detail)) = refused {
-                (verdict, reason, note) = (Verdict::Deny, why, detail.or(note));
-            }
-        }
-        self.line(input, verdict.as_str(), reason, rule, inject, note)
-    }
-
-    fn authority<'s>(&'s self, input: &'s str, authority: &Authority) -> Line<'s> {
-        let (bound, held) = (self.injector.concerns(authority), self.mcp.concerns(authority));
-        let Judged { leave, reason, rule, layer } =
-            permit::tunnel(&self.loaded.policy, &self.guard, authority, bound || held);
-        let (verdict, note) = match &leave {
-            None => (AuthorityVerdict::Deny, lacking(rule, layer)),
-            Some(Passage::Inspect) => {
-                let why =
-                    if bound { Some("credentials are put on") } else { held.then_some("MCP messages are judged") };
-                (AuthorityVerdict::Inspect, why.map(str::to_owned))
-            }
-            Some(Passage::Blind { tls_only, .. }) => {
-                (AuthorityVerdict::Permit, tls_only.then(|| "if it opens as TLS to the host".to_owned()))
-            }
+        let asked = Asked::read(input);
+        let judgement = self.judge.judge(&asked, &self.arguments.method);
+        let explanation = self.walk.as_ref().map(|walk| Explanation::of(walk, &asked, self.judge));
+        let denied = judgement.is_denied();
+        let line = self.line(input, &judgement, explanation.as_ref());
+        // Writing to memory does not fail.
+        let _ = if self.arguments.json {
+            serde_json::to_writer(&mut *out, &line).map_err(io::Error::from).and_then(|()| out.write_all(b"\n"))
+        } else {
+            writeln!(out, "{}", Shown(&line, self.style))
         };
-        let refused = match verdict {
-            AuthorityVerdict::Deny => None,
-            AuthorityVerdict::Inspect if !self.loaded.config.intercept.enabled => Some(Reason::InspectOff),
-            _ => self.address(authority).err(),
-        };
-        match refused {
-            None => self.line(input, verdict.as_str(), reason, rule, Vec::new(), note),
-            Some(why) => self.line(input, AuthorityVerdict::Deny.as_str(), why, rule, Vec::new(), None),
+        denied
+    }
+
+    fn line<'a>(
+        &'a self,
+        input: &'a str,
+        judgement: &'a Judgement<'a>,
+        explanation: Option<&'a Explanation>,
+    ) -> Line<'a> {
+        Line {
+            input,
+            method: self.arguments.method.as_str(),
+            verdict: judgement.verdict,
+            reason: judgement.reason.as_str(),
+            rule: judgement.rule.map(RuleView::from),
+            inject: &judgement.inject,
+            explanation,
+            note: judgement.note.as_deref(),
         }
-    }
-
-    /// Judges the addresses that are known without asking.
-    fn address(&self, authority: &Authority) -> Result<(), Reason> {
-        if !self.addresses {
-            return Ok(());
-        }
-        let host = authority.host();
-        let known = match host.ip() {
-            Some(ip) => vec![ip],
-            None => self.loaded.config.dns.hosts.get(host.as_str()).cloned().unwrap_or_default(),
-        };
-        self.guard.check(&known, authority.port()).map(|_| ()).map_err(|(reason, _)| reason)
-    }
-
-    fn unreadable<'s>(&'s self, input: &'s str, error: &TargetError) -> Line<'s> {
-        self.line(input, Verdict::Deny.as_str(), error.reason(), None, Vec::new(), Some(error.to_string()))
-    }
-
-    fn line<'s>(
-        &'s self,
-        input: &'s str,
-        verdict: &'static str,
-        reason: Reason,
-        rule: Option<RuleRef<'s>>,
-        inject: Vec<String>,
-        note: Option<String>,
-    ) -> Line<'s> {
-        let rule = rule.map(RuleView::from);
-        Line { input, method: self.method.as_str(), verdict, reason: reason.as_str(), rule, inject, note }
     }
 }
 
-/// Which layer lacks a rule, where one does.
-fn lacking(rule: Option<RuleRef<'_>>, layer: Option<&str>) -> Option<String> {
-    layer.filter(|_| rule.is_none()).map(|layer| format!("the layer {layer:?} has no rule for it"))
+/// What stands behind a verdict.
+#[derive(Debug, Serialize)]
+struct Explanation {
+    /// What each layer says about a URL, outermost first; none for an authority, whose requests differ.
+    layers: Vec<LayerView>,
+    /// The class of an address literal.
+    address: Option<&'static str>,
+    /// What becomes of a tunnel to the same authority.
+    tunnel: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+struct LayerView {
+    layer: String,
+    says: &'static str,
+    rules: Vec<PlaceView>,
+    #[serde(skip)]
+    step: Step,
+}
+
+#[derive(Debug, Serialize)]
+struct PlaceView {
+    list: &'static str,
+    pattern: String,
+    file: String,
+    line: u32,
+    column: u32,
+}
+
+impl Explanation {
+    fn of(walk: &Walk, asked: &Result<Asked, TargetError>, judge: &Judge) -> Self {
+        let authority: Option<&Authority> = match asked {
+            Ok(Asked::Url(target)) => Some(target.authority()),
+            Ok(Asked::Authority(authority)) => Some(authority),
+            Err(_) => None,
+        };
+        let layers = match asked {
+            Ok(Asked::Url(target)) => walk.steps(target).into_iter().map(LayerView::from).collect(),
+            _ => Vec::new(),
+        };
+        Self {
+            layers,
+            address: authority.and_then(|authority| authority.host().ip()).map(|ip| guard::classify(ip).as_str()),
+            tunnel: authority.map(|authority| judge.authority(judge.policy(), authority).verdict),
+        }
+    }
+}
+
+impl From<Step> for LayerView {
+    fn from(step: Step) -> Self {
+        let view = |list: &'static str, rule: &Rule| PlaceView {
+            list,
+            pattern: rule.pattern.to_string(),
+            file: rule.file.to_string(),
+            line: rule.line,
+            column: rule.column,
+        };
+        let blocked = step.blocked.iter().map(|rule| view("blocked", rule));
+        let rules = blocked.chain(step.allowed.iter().map(|rule| view("allowed", rule))).collect();
+        Self { layer: step.layer.clone(), says: step.says.as_str(), rules, step }
+    }
 }
 
 /// A verdict for people.
@@ -240,6 +222,39 @@ impl fmt::Display for Shown<'_> {
         if let Some(note) = &line.note {
             write!(f, "  {dim}({note}){reset}")?;
         }
+        if let Some(explanation) = line.explanation {
+            write!(f, "{}", ShownExplanation(explanation, self.1))?;
+        }
         Ok(())
+    }
+}
+
+struct ShownExplanation<'a>(&'a Explanation, Style);
+
+impl fmt::Display for ShownExplanation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(explanation, Style { dim, reset, .. }) = self;
+        for LayerView { layer, rules, step, .. } in &explanation.layers {
+            let (allowed, blocked) = step.rules;
+            let says = match step.says {
+                Says::Blocks => "blocks it".to_owned(),
+                Says::Allows => "allows it".to_owned(),
+                Says::Lacks => format!("does not allow it: none of {allowed} allowed rules matches"),
+                Says::Nothing => format!("says nothing: no allowed list, {blocked} blocked rules that do not match"),
+            };
+            write!(f, "\n        {layer}: {says}")?;
+            for PlaceView { list, pattern, file, line, column } in rules {
+                write!(f, "\n          {dim}{list} {pattern:?} at {file}:{line}:{column}{reset}")?;
+            }
+        }
+        if let Some(class) = explanation.address {
+            write!(f, "\n        the address is {class}")?;
+        }
+        match explanation.tunnel {
+            Some("permit") => write!(f, "\n        a tunnel there is blind"),
+            Some("inspect") => write!(f, "\n        a tunnel there is opened, each request in it judged"),
+            Some(_) => write!(f, "\n        a tunnel there is denied"),
+            None => Ok(()),
+        }
     }
 }

@@ -50,6 +50,7 @@ fn text_of(diagnostic: &Diagnostic, secrets: impl Iterator<Item = Span>, rendere
     let level = match diagnostic.severity() {
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
+        Severity::Note => Level::NOTE,
     };
     let line = FirstLine::of(diagnostic);
     let title = level.primary_title(printable(&diagnostic.message)).id(diagnostic.code.as_str());

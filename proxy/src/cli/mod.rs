@@ -1,18 +1,29 @@
 //! The commands.
 
+mod annotations;
 mod ca;
+mod cases;
 mod check;
+mod codes;
 mod diagnostics;
+mod diff;
 mod env;
 mod lint;
+mod manual;
+mod merge;
+mod progress;
+mod replay;
+mod sarif;
+mod schema;
 mod serve;
+mod suggest;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use exeat_policy::Diagnostic;
 
 use crate::load::{Inputs, LoadError};
@@ -44,10 +55,24 @@ enum Command {
     Check(check::CheckArgs),
     /// Report what is wrong in manifests and configs
     Lint(lint::LintArgs),
+    /// Hold a manifest to a file of expectations
+    Test(cases::TestArgs),
+    /// Judge recorded traffic by a manifest, and say what changes
+    Replay(replay::ReplayArgs),
+    /// Say what a change of manifest opens and closes
+    Diff(diff::DiffArgs),
+    /// Write a network_access that fits recorded traffic
+    Suggest(suggest::SuggestArgs),
     /// Print the proxy and CA variables for clients
     Env(env::EnvArgs),
     /// Show or export the interception CA
     Ca(ca::CaArgs),
+    /// Print a JSON Schema
+    Schema(schema::SchemaArgs),
+    /// Print the completions of a shell
+    Completions(manual::CompletionsArgs),
+    /// Print a manual page, or write all of them
+    Man(manual::ManArgs),
 }
 
 /// The files that decide, shared by the commands that load them.
@@ -106,8 +131,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Ended {
         Command::Serve(arguments) => serve::run(arguments),
         Command::Check(arguments) => check::run(arguments, &mut io::stdout().lock()),
         Command::Lint(arguments) => lint::run(arguments, &mut io::stdout().lock()),
+        Command::Test(arguments) => cases::run(arguments, &mut io::stdout().lock()),
+        Command::Replay(arguments) => replay::run(arguments, &mut io::stdout().lock()),
+        Command::Diff(arguments) => diff::run(arguments, &mut io::stdout().lock()),
+        Command::Suggest(arguments) => suggest::run(arguments, &mut io::stdout().lock()),
         Command::Env(arguments) => env::run(arguments, &mut io::stdout().lock()),
         Command::Ca(arguments) => ca::run(arguments, &mut io::stdout().lock()),
+        Command::Schema(arguments) => schema::run(arguments, &mut io::stdout().lock()),
+        Command::Completions(arguments) => manual::completions(arguments, Cli::command(), &mut io::stdout().lock()),
+        Command::Man(arguments) => manual::man(arguments, Cli::command(), &mut io::stdout().lock()),
     };
     ended.unwrap_or_else(|error| {
         // A reader such as `head` that has seen enough is no failure.

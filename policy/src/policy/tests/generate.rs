@@ -31,7 +31,7 @@ const TRICKY_PATHS: [&str; 20] = [
     "/a/..%00",
 ];
 
-pub(super) fn host() -> impl Strategy<Value = &'static str> {
+pub(crate) fn host() -> impl Strategy<Value = &'static str> {
     prop_oneof![4 => prop::sample::select(&NAMES[..]), 3 => prop::sample::select(&ADDRESSES[..])]
 }
 
@@ -43,12 +43,12 @@ fn port() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["", "", "", ":443", ":8443"])
 }
 
-pub(super) fn rule_path(escapes: bool) -> impl Strategy<Value = &'static str> {
+pub(crate) fn rule_path(escapes: bool) -> impl Strategy<Value = &'static str> {
     let known = if escapes { &RULE_PATHS[..] } else { &RULE_PATHS[..7] };
     prop::sample::select(known)
 }
 
-pub(super) fn pattern(escapes: bool) -> impl Strategy<Value = String> {
+pub(crate) fn pattern(escapes: bool) -> impl Strategy<Value = String> {
     prop_oneof![
         2 => host().prop_map(str::to_owned),
         2 => prop::sample::select(&NAMES[..]).prop_map(|name| format!("*.{name}")),
@@ -58,33 +58,33 @@ pub(super) fn pattern(escapes: bool) -> impl Strategy<Value = String> {
 }
 
 /// The allowed and the blocked patterns of one layer.
-pub(super) type Lists = (Vec<String>, Vec<String>);
+pub(crate) type Lists = (Vec<String>, Vec<String>);
 
-pub(super) fn lists(escapes: bool) -> impl Strategy<Value = Lists> {
+pub(crate) fn lists(escapes: bool) -> impl Strategy<Value = Lists> {
     let allowed = prop::collection::vec(pattern(escapes), 0..8);
     let blocked = prop::collection::vec(pattern(escapes), 0..3);
     (allowed, blocked)
 }
 
-pub(super) fn layers(escapes: bool) -> impl Strategy<Value = Vec<Lists>> {
+pub(crate) fn layers(escapes: bool) -> impl Strategy<Value = Vec<Lists>> {
     prop::collection::vec(lists(escapes), 0..4)
 }
 
-pub(super) fn default() -> impl Strategy<Value = DefaultVerdict> {
+pub(crate) fn default() -> impl Strategy<Value = DefaultVerdict> {
     prop::sample::select(vec![DefaultVerdict::Allow, DefaultVerdict::Deny])
 }
 
-pub(super) fn url() -> impl Strategy<Value = String> {
+pub(crate) fn url() -> impl Strategy<Value = String> {
     let path = prop_oneof![prop::sample::select(&PLAIN_PATHS[..]), prop::sample::select(&TRICKY_PATHS[..])];
     (scheme(), host(), port(), path).prop_map(|(scheme, host, port, path)| format!("{scheme}://{host}{port}{path}"))
 }
 
-pub(super) fn plain_url() -> impl Strategy<Value = (&'static str, &'static str, &'static str, &'static str)> {
+pub(crate) fn plain_url() -> impl Strategy<Value = (&'static str, &'static str, &'static str, &'static str)> {
     (scheme(), host(), port(), prop::sample::select(&PLAIN_PATHS[..]))
 }
 
 /// A policy of patterns, with layers named a, b, c… from the outermost in.
-pub(super) fn build(layers: &[Lists], default: DefaultVerdict) -> Policy {
+pub(crate) fn build(layers: &[Lists], default: DefaultVerdict) -> Policy {
     let layers: Vec<Layer> = ('a'..).zip(layers).map(|(name, lists)| layer(name, lists)).collect();
     Policy::build(layers, default).unwrap()
 }
@@ -96,7 +96,7 @@ fn layer(name: char, (allowed, blocked): &Lists) -> Layer {
 
 /// Every URL that could show what is permitted at an authority: with both schemes, the paths of all rules there,
 /// below, beside and behind them, and their decoded forms.
-pub(super) fn urls_at(host: &str, port: &str) -> Vec<String> {
+pub(crate) fn urls_at(host: &str, port: &str) -> Vec<String> {
     let paths = RULE_PATHS.iter().flat_map(|path| [(*path).to_owned(), format!("{path}zz"), format!("{path}/zz")]);
     let paths: Vec<String> = paths.chain(["/zz".to_owned()]).collect();
     let schemes = ["https", "http"];

@@ -12,6 +12,7 @@ mod credentials;
 mod layers;
 mod listen;
 mod mcp;
+mod schema;
 mod shipped;
 
 /// The config of a text without problems.

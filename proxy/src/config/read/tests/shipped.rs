@@ -9,7 +9,7 @@ use super::*;
 const SHIPPED: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../config/exeat.toml"));
 
 /// The shipped config with its examples in force: lines that begin with `#` and no space.
-fn with_examples() -> String {
+pub(super) fn with_examples() -> String {
     let line = |line: &'static str| match line.strip_prefix('#') {
         Some(example) if !example.is_empty() && !example.starts_with(' ') => example,
         _ => line,
@@ -35,7 +35,7 @@ fn its_examples_load() {
 }
 
 /// Every section and key that the reader knows, as `section.key`, taken from what it says about a key that it does not.
-fn known_keys() -> BTreeSet<String> {
+pub(super) fn known_keys() -> BTreeSet<String> {
     const NONE: &str = "this-is-no-key-of-any-table";
     let known = |text: &str| -> Vec<String> {
         let (_, problems) = Config::read(&Source::new("exeat.toml", text));
