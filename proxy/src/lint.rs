@@ -52,6 +52,8 @@ pub(crate) fn lint(inputs: &Inputs) -> Result<Vec<Diagnostic>, LoadError> {
         problems.append(&mut found);
         manifests.extend(manifest);
     }
+    // What a config says about servers is held against all manifests, or else against the only one.
+    let whole = inputs.layered || manifests.len() == 1;
     if inputs.layered {
         together(&manifests, config.as_ref(), &mut problems)?;
     } else {
@@ -59,7 +61,10 @@ pub(crate) fn lint(inputs: &Inputs) -> Result<Vec<Diagnostic>, LoadError> {
             together(std::slice::from_ref(manifest), config.as_ref(), &mut problems)?;
         }
     }
-    problems.retain(|problem| inputs.notes || problem.severity() > Severity::Note);
+    problems.retain(|problem| {
+        let wanted = inputs.notes || problem.severity() > Severity::Note;
+        wanted && (whole || problem.code != Code::McpServerUnknown)
+    });
     sort(&mut problems);
     Ok(problems)
 }
@@ -101,6 +106,7 @@ fn together(manifests: &[Manifest], config: Option<&Config>, problems: &mut Vec<
     match config {
         Some(config) => {
             load::injections(config, manifests, &policy, problems);
+            load::mcp_servers(config, manifests, problems);
             manifests.iter().for_each(|manifest| unbound(manifest, config, problems));
         }
         None => manifests.iter().for_each(|manifest| uncovered(manifest, &policy, problems)),

@@ -19,7 +19,7 @@ use exeat_policy::{Policy, Rule, Verdict};
 use http::HeaderName;
 use http::header::AUTHORIZATION;
 
-pub(crate) use self::mcp::McpServers;
+pub(crate) use self::mcp::{McpServers, servers as mcp_servers};
 use crate::config::{Config, Redact};
 use crate::credentials::{Injection, LastRedactor};
 

@@ -165,7 +165,7 @@ async fn many_inputs_keep_their_order() {
     let output = run(&[("m.toml", &text)], &["check", "-m", "m.toml", "-"], &input).await;
     assert_eq!(output.code, Some(1));
     let mut lines = output.stdout.lines();
-    for number in 0..50_000 {
+    for number in 0..50_000_u32 {
         let line = lines.next().unwrap_or_else(|| panic!("{number} has no line"));
         let verdict = if number.is_multiple_of(2) { "allow   " } else { "deny    " };
         assert!(line.starts_with(&(verdict.to_owned() + &url(number))), "{number}: {line}");

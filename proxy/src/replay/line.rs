@@ -64,7 +64,19 @@ pub(super) fn let_out(reason: &str) -> Option<bool> {
         | Reason::UpstreamTls
         | Reason::UpstreamProtocol
         | Reason::UpstreamTimeout
-        | Reason::UpstreamProxy => Some(true),
+        | Reason::UpstreamProxy
+        | Reason::UpstreamEncoded
+        | Reason::McpMalformed
+        | Reason::McpTooLarge
+        | Reason::McpEncoding
+        | Reason::McpMethod
+        | Reason::McpHeader
+        | Reason::McpProtocol
+        | Reason::McpBatch
+        | Reason::McpDiscovery
+        | Reason::McpTool
+        | Reason::McpElicitation
+        | Reason::McpAnswer => Some(true),
         _ => None,
     }
 }
