@@ -16,9 +16,9 @@ use std::task::{Context, Poll, ready};
 use exeat_policy::Reason;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use super::activity::Activity;
+use super::budget::Budget;
 use crate::listener::http1::HeadError;
 use crate::listener::stream::Rewound;
 
@@ -37,11 +37,6 @@ const CONTINUATION: u8 = 9;
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-
-/// Frames without content that a client may send at once, how many more a second, and how many more for what flows.
-const BUDGET: u64 = 2000;
-const FRAMES_PER_SECOND: u64 = 20;
-const BYTES_PER_FRAME: u64 = 512;
 
 /// Something that frames did and that has to be answered for.
 #[derive(Debug)]
@@ -165,44 +160,6 @@ const fn is_idle(kind: u8, flags: u8, length: usize) -> bool {
         // Each of these is bounded elsewhere: streams by their number, resets by those of streams, windows by their size.
         HEADERS | CONTINUATION | RST_STREAM | PUSH_PROMISE | GOAWAY | WINDOW_UPDATE => false,
         _ => true,
-    }
-}
-
-/// How many frames without content a client may still send.
-#[derive(Debug)]
-struct Budget {
-    left: u64,
-    /// Bytes that have not earned a whole frame.
-    bytes: u64,
-    since: Instant,
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Self { left: BUDGET, bytes: 0, since: Instant::now() }
-    }
-}
-
-impl Budget {
-    fn earn(&mut self, bytes: u64) {
-        self.bytes += bytes;
-        self.left = BUDGET.min(self.left + self.bytes / BYTES_PER_FRAME);
-        self.bytes %= BYTES_PER_FRAME;
-    }
-
-    fn spend(&mut self, frames: u64) -> bool {
-        if self.left < frames {
-            let seconds = self.since.elapsed().as_secs();
-            if seconds > 0 {
-                self.since = Instant::now();
-                self.left = BUDGET.min(self.left.saturating_add(seconds.saturating_mul(FRAMES_PER_SECOND)));
-            }
-        }
-        match self.left.checked_sub(frames) {
-            Some(left) => self.left = left,
-            None => return false,
-        }
-        true
     }
 }
 
@@ -408,8 +365,6 @@ impl AsyncWrite for Metered {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const PRIORITY: u8 = 2;
@@ -468,18 +423,6 @@ mod tests {
             assert_eq!(frames.follow(&first, |_| {}).unsettled, unsettled, "{first:?}");
             assert!(!frames.follow(&frame(PING, 0, 8), |_| {}).unsettled);
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn frames_that_ask_for_nothing_have_a_budget() {
-        let mut budget = Budget::default();
-        assert!(budget.spend(BUDGET) && !budget.spend(1));
-        budget.earn(2 * BYTES_PER_FRAME);
-        assert!(budget.spend(2) && !budget.spend(1));
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(budget.spend(FRAMES_PER_SECOND) && !budget.spend(1));
-        tokio::time::advance(Duration::from_secs(3600)).await;
-        assert!(budget.spend(BUDGET) && !budget.spend(1), "it does not grow beyond what it was");
     }
 
     #[test]

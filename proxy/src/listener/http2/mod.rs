@@ -14,6 +14,7 @@
 
 mod activity;
 pub(crate) mod body;
+mod budget;
 mod frames;
 mod inbound;
 mod request;
