@@ -324,7 +324,7 @@ async fn an_endpoint_is_the_servers_url_with_its_credential() {
 #[tokio::test]
 async fn an_endpoint_of_a_server_that_policy_does_not_permit_answers_so() {
     let scene = Scene::with(Site::default(), "", "", |setup| {
-        setup.block(&[HOST]).mcp_server("a b", "https://other.example.test/", &[])
+        setup.block(&[HOST]).mcp_server("\"a b\"", "https://other.example.test/", &[])
     });
     let scene = scene.await;
     let mut conn = scene.local().await;
