@@ -76,6 +76,10 @@ fn it_knows_the_keys_that_the_reader_knows() {
             "bindings" => list(section, &schema["definitions"]["binding"]),
             "catalog" => list(section, &of["additionalProperties"]),
             "inject" => list(section, &of["items"]),
+            "mcp" => {
+                list(section, of);
+                list(section, &of["additionalProperties"]);
+            }
             _ => list(section, of),
         }
     }
