@@ -62,8 +62,9 @@ impl Scene {
         self.gateway.endpoint("docs").strip_prefix("http://").unwrap().split('/').next().unwrap()
     }
 
+    /// POSTs to the local endpoint.
     async fn post(&self, body: &Value) -> Response {
-        post(&mut self.intercepted().await, &self.origin.authority(HOST), "/mcp", "", &body.to_string()).await
+        post(&mut self.local().await, self.local_host(), "/mcp/docs", "", &body.to_string()).await
     }
 
     async fn reasons(&self, reason: &str) -> f64 {
