@@ -21,14 +21,30 @@ impl Scene {
     }
 
     async fn with(site: Site, keys: &str, tools: &str, change: impl FnOnce(Setup) -> Setup) -> Self {
+        Self::begin(site, keys, tools, &[], change).await
+    }
+
+    /// A server to which the gateway has the credential.
+    async fn bound(site: Site, keys: &str) -> Self {
+        let headers = [("Authorization", "${DOCS}")];
+        Self::begin(site, keys, "", &headers, |setup| setup.bind("DOCS", SECRET)).await
+    }
+
+    async fn begin(
+        site: Site,
+        keys: &str,
+        tools: &str,
+        headers: &[(&str, &str)],
+        change: impl FnOnce(Setup) -> Setup,
+    ) -> Self {
         let ca = TestCa::new();
         let origin = Origin::https(site, &ca.leaf(&[HOST])).await;
         let url = origin.url(HOST, "/mcp");
         let setup =
             Gateway::setup().trust(&ca).names(&[HOST]).allow(&[HOST]).endpoints().set("mcp", "max_body", "4096");
-        let setup = setup.mcp_server("docs", &url, &[("Authorization", "${DOCS}")]).server_keys(keys);
+        let setup = setup.mcp_server("docs", &url, headers).server_keys(keys);
         let setup = if tools.is_empty() { setup } else { setup.set("mcp.docs", "tools", tools) };
-        let gateway = change(setup.bind("DOCS", SECRET)).start().await;
+        let gateway = change(setup).start().await;
         Self { gateway, origin }
     }
 
@@ -46,8 +62,9 @@ impl Scene {
         self.gateway.endpoint("docs").strip_prefix("http://").unwrap().split('/').next().unwrap()
     }
 
+    /// POSTs to the local endpoint.
     async fn post(&self, body: &Value) -> Response {
-        post(&mut self.intercepted().await, &self.origin.authority(HOST), "/mcp", "", &body.to_string()).await
+        post(&mut self.local().await, self.local_host(), "/mcp/docs", "", &body.to_string()).await
     }
 
     async fn reasons(&self, reason: &str) -> f64 {
@@ -146,7 +163,7 @@ fn asking() -> Site {
 async fn questions_on_both_kinds_of_streams_are_answered_in_the_clients_place() {
     let expected = ": here\n\nid: 7\nretry: 10\n\ndata: {\"method\":\"notifications/x\"}\n\n";
     for method in ["GET", "POST"] {
-        let scene = Scene::start(asking(), "elicitation_policy = \"none\"", "").await;
+        let scene = Scene::bound(asking(), "elicitation_policy = \"none\"").await;
         let authority = scene.origin.authority(HOST);
         let mut conn = scene.intercepted().await;
         let fields = "Mcp-Session-Id: s-1\r\nMCP-Protocol-Version: 2025-06-18\r\nCookie: c=1\r\nLast-Event-ID: 3\r\n";
@@ -294,7 +311,7 @@ async fn a_reload_brings_other_tools() {
 #[tokio::test]
 async fn an_endpoint_is_the_servers_url_with_its_credential() {
     let session = Reply::json(&json!({"id": 1, "result": {}})).header("Mcp-Session-Id", "s-1");
-    let scene = Scene::start(Site::default().at("/mcp", session), "", "").await;
+    let scene = Scene::bound(Site::default().at("/mcp", session), "").await;
     let mut conn = scene.local().await;
     let fields = "Authorization: Bearer mine\r\n";
     let response = post(&mut conn, scene.local_host(), "/mcp/docs", fields, &request("ping").to_string()).await;
@@ -324,7 +341,7 @@ async fn an_endpoint_is_the_servers_url_with_its_credential() {
 #[tokio::test]
 async fn an_endpoint_of_a_server_that_policy_does_not_permit_answers_so() {
     let scene = Scene::with(Site::default(), "", "", |setup| {
-        setup.block(&[HOST]).mcp_server("a b", "https://other.example.test/", &[])
+        setup.block(&[HOST]).mcp_server("\"a b\"", "https://other.example.test/", &[])
     });
     let scene = scene.await;
     let mut conn = scene.local().await;

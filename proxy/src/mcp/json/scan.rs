@@ -46,7 +46,9 @@ pub(super) fn check(document: &str) -> Result<Range<usize>, Fault> {
                     continue;
                 }
             }
-            Some(b'"') => drop(scanner.string()?),
+            Some(b'"') => {
+                scanner.string()?;
+            }
             Some(b'-' | b'0'..=b'9') => scanner.number()?,
             Some(b't') => scanner.word("true")?,
             Some(b'f') => scanner.word("false")?,
@@ -209,7 +211,7 @@ impl<'a> Scanner<'a> {
     /// Goes past a value and gives its end; none where there is no value.
     pub(super) fn skip(&mut self) -> Option<usize> {
         match self.peek()? {
-            b'"' => drop(self.string().ok()?),
+            b'"' => self.skip_string()?,
             b'{' | b'[' => {
                 let mut depth = 0_usize;
                 loop {
