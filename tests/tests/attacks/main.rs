@@ -63,6 +63,7 @@ impl Scene {
                     .allow(&["api.example.test", "*.wild.test", "127.0.0.1", "0.0.0.0", "bound.example.test", &acme])
                     .block(&["blocked.wild.test", &secret])
                     .mcp_server("bound", &mcp, &headers)
+                    .inject(&tls.url("bound.example.test", "/api"), &headers)
             }
             other => panic!("no scene {other}"),
         };
