@@ -98,8 +98,8 @@ fn frame(spec: &Value) -> Vec<u8> {
     };
     let masked = if mask.is_some() { 0x80 } else { 0 };
     let mut frame = vec![flags | spec["op"].as_u64().unwrap() as u8];
-    let announced = spec["announce"].as_u64().map_or(payload.len(), |length| usize::try_from(length).unwrap());
-    match (announced, spec["length"].as_u64()) {
+    let declared = spec["declared"].as_u64().map(|length| usize::try_from(length).unwrap());
+    match (declared.unwrap_or(payload.len()), spec["length"].as_u64()) {
         (length @ ..126, None) => frame.push(masked | length as u8),
         (length @ ..65_536, None | Some(2)) => {
             frame.push(masked | 126);

@@ -289,7 +289,8 @@ async fn patiently<T>(
         if let Ok(answer) = timeout(patience, answer.as_mut()).await {
             return Ok(answer);
         }
-        if progress.map(Progress::reads) == before && !progress.is_some_and(Progress::waits) {
+        // In this order: a body that stops being waited for has moved by then.
+        if !progress.is_some_and(Progress::waits) && progress.map(Progress::reads) == before {
             return Err(Failure::upstream_timeout());
         }
     }

@@ -24,12 +24,12 @@ pub(crate) struct Progress {
 impl Progress {
     /// A number that changes when something of the body arrives.
     pub(crate) fn reads(&self) -> u64 {
-        self.reads.load(Ordering::Relaxed)
+        self.reads.load(Ordering::Acquire)
     }
 
     /// Whether the body waits for its client, who has a time limit for it, and not for upstream to take it.
     pub(crate) fn waits(&self) -> bool {
-        self.waits.load(Ordering::Relaxed)
+        self.waits.load(Ordering::Acquire)
     }
 }
 
@@ -64,6 +64,8 @@ impl Transit {
         let Poll::Ready(arrived) = arrived else {
             let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(self.patience)));
             ready!(stall.as_mut().poll(cx));
+            // Whoever waits for upstream hears of this next, and is not to give up upstream at the same moment.
+            self.progress.reads.fetch_add(1, Ordering::Release);
             self.ended();
             return Poll::Ready(Err(BodyFault("the body stopped arriving")));
         };
@@ -74,7 +76,7 @@ impl Transit {
 
     /// Nothing more is waited for.
     pub(crate) fn ended(&self) {
-        self.progress.waits.store(false, Ordering::Relaxed);
+        self.progress.waits.store(false, Ordering::Release);
     }
 
     /// Counts a frame, and cleans it if it is one of trailers.
