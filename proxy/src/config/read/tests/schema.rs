@@ -76,10 +76,12 @@ fn it_knows_the_keys_that_the_reader_knows() {
             "bindings" => list(section, &schema["definitions"]["binding"]),
             "catalog" => list(section, &of["additionalProperties"]),
             "inject" => list(section, &of["items"]),
+            "mcp" => [of, &of["additionalProperties"]].into_iter().for_each(|of| list(section, of)),
             _ => list(section, of),
         }
     }
     list("listen.auth", &schema["properties"]["listen"]["properties"]["auth"]);
+    list("bindings.oauth", &schema["definitions"]["oauth"]);
     let known = known_keys();
     let missing: Vec<_> = known.difference(&listed).collect();
     let unknown: Vec<_> = listed.difference(&known).filter(|key| *key != "listen.auth").collect();
