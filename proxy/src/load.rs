@@ -217,7 +217,9 @@ pub(crate) fn injections(
             problems.extend(unlike_auth_mode(manifest, server, auth_mode, &fields));
             let name = server.name.value.as_str();
             injections.retain(|injection| *injection.server != *name);
-            injections.push(as_whom(server, auth_mode, injection(name, prefix, fields, config, redact)));
+            let keys = config.mcp.servers.get(name).map(|written| written.redact).unwrap_or_default();
+            let injection = injection(name, prefix, fields, config, redact.under(keys));
+            injections.push(as_whom(server, auth_mode, injection));
         }
     }
     for inject in &config.inject {

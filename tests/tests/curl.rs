@@ -60,13 +60,9 @@ async fn an_upload_that_is_waited_for_arrives_and_one_that_is_refused_is_not_sen
     for origin in &origins {
         // Chunked where the length is not known.
         for source in [file.to_str().unwrap(), "-"] {
-<<<<<<< HEAD
-            let args = ["-T", source, "-H", "Expect: 100-continue", "--expect100-timeout", "60"];
-            let args = [&args[..], &["-w", "\n%{http_code} %{size_upload}"]].concat();
-=======
             // Over HTTP/2 curl waits for nobody.
-            let args = ["--http1.1", "-T", source, "-H", "Expect: 100-continue", "-w", "\n%{http_code} %{size_upload}"];
->>>>>>> wire
+            let args = ["--http1.1", "-T", source, "-H", "Expect: 100-continue", "--expect100-timeout", "60"];
+            let args = [&args[..], &["-w", "\n%{http_code} %{size_upload}"]].concat();
             let put = async |path: &str| {
                 let url = origin.url(HOST, path);
                 curl(&gateway, &[&args[..], &[&url]].concat()).input(content.clone()).run().await.success()

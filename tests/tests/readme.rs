@@ -107,6 +107,7 @@ async fn every_metric_and_reason_is_listed_and_no_other() {
         .allow(&["https://docs.example.test/mcp"])
         .mcp_server("docs", "https://docs.example.test/mcp", &[("Authorization", "${DOCS}")])
         .bind("DOCS", "Bearer secret")
+        .set("bindings", "MINTED", "{ command = [\"true\"] }")
         .start()
         .await;
     let text = gateway.admin_get("/metrics").await.text();

@@ -213,6 +213,43 @@ async fn how_far_the_search_goes_is_the_configs_to_say() {
 }
 
 #[tokio::test]
+async fn answers_that_mcp_policy_changes_are_clean_too() {
+    let tools = serde_json::json!({ "jsonrpc": "2.0", "id": 1, "result": { "tools": [
+        { "name": "get_x", "description": format!("sends {TOKEN}"), "inputSchema": {} },
+        { "name": "delete_x", "inputSchema": {} },
+    ] } });
+    let event = format!("event: message\ndata: {tools}\n\n");
+    let (one, two) = event.split_at(event.find("5ecret").unwrap());
+    let events = Reply::chunked(&[one, two]).header("Content-Type", "text/event-stream");
+    let site = Site::default().at("/mcp", Reply::json(&tools)).at("/events", events);
+    let (origin, setup) = origin(site).await;
+    let setup = setup.mcp_server("docs", &origin.url(HOST, "/mcp"), PLACEHOLDER);
+    let setup = setup.mcp_server("more", &origin.url(HOST, "/events"), PLACEHOLDER);
+    let deny = "{ deny = [\"delete_*\"] }";
+    let gateway = setup.set("mcp.docs", "tools", deny).set("mcp.more", "tools", deny).start().await;
+    for path in ["/mcp", "/events"] {
+        let mut conn = gateway.intercepted(&origin.authority(HOST)).await;
+        let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+        let fields = "Content-Type: application/json\r\nAccept: application/json, text/event-stream";
+        let head = format!("POST {path} HTTP/1.1\r\nHost: {HOST}\r\n{fields}\r\nContent-Length: {}", body.len());
+        conn.send(format!("{head}\r\n\r\n{body}")).await;
+        let answer = conn.response_to("POST").await;
+        answer.assert_ok("get_x");
+        assert!(!answer.text().contains("delete_x"), "{}", answer.text());
+        assert_gone(&answer.text());
+    }
+}
+
+#[tokio::test]
+async fn a_servers_answers_are_searched_as_the_config_says_for_it() {
+    let (origin, setup) = origin(Site::default().at("/mcp", Reply::text(TOKEN).header("X-Echo", TOKEN))).await;
+    let setup = setup.mcp_server("docs", &origin.url(HOST, "/mcp"), PLACEHOLDER);
+    let gateway = setup.set("mcp.docs", "redact", "\"headers\"").start().await;
+    let answer = gateway.get(&origin.url(HOST, "/mcp")).await;
+    assert_eq!((answer.value("x-echo").unwrap(), answer.text()), (mask(), TOKEN.to_owned()));
+}
+
+#[tokio::test]
 async fn requests_without_credentials_are_left_alone() {
     let (origin, setup) = origin(Site::default().at("/other", Reply::text("x"))).await;
     let gateway = setup.mcp_server("docs", &origin.url(HOST, "/mcp"), PLACEHOLDER).start().await;

@@ -173,7 +173,21 @@ pub enum Encoded {
     Pass,
 }
 
+/// The keys of [`Redact`], as far as they are written in one place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RedactKeys {
+    /// `redact`.
+    pub scope: Option<RedactScope>,
+    /// `redact_encoded`.
+    pub encoded: Option<Encoded>,
+}
+
 impl Redact {
+    /// What is said here, under what `keys` say.
+    pub(crate) fn under(self, keys: RedactKeys) -> Self {
+        Self { scope: keys.scope.unwrap_or(self.scope), encoded: keys.encoded.unwrap_or(self.encoded) }
+    }
+
     /// Whether anything is searched.
     pub(crate) fn searches(self) -> bool {
         self.scope != RedactScope::Off

@@ -24,8 +24,8 @@ mod credentials;
 mod read;
 
 pub use credentials::{
-    AuthorizationServer, Binding, ClientAuth, CommandSource, Encoded, Grant, OAuthSource, Place, Redact, RedactScope,
-    SecretSource,
+    AuthorizationServer, Binding, ClientAuth, CommandSource, Encoded, Grant, OAuthSource, Place, Redact, RedactKeys,
+    RedactScope, SecretSource,
 };
 
 /// The whole config.
@@ -206,8 +206,10 @@ impl Default for Mcp {
 /// `[mcp.NAME]`.
 #[derive(Clone, Debug)]
 pub struct McpServer {
-    /// The tools that may be seen and called.
+    /// The tools that may be seen and called; all where there is no glob.
     pub tools: NameGlobs,
+    /// What of the answers is searched for credentials, where it is written here.
+    pub redact: RedactKeys,
     /// What the place of the name is in: the config file, or an override.
     pub source: Arc<Source>,
     /// Where the name stands.

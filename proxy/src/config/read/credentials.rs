@@ -10,7 +10,7 @@ use exeat_policy::pattern::Pattern;
 use http::HeaderName;
 
 use super::{Layer, refuse, sources};
-use crate::config::{Binding, CatalogEntry, Encoded, Inject, Redact, RedactScope};
+use crate::config::{Binding, CatalogEntry, Encoded, Inject, Redact, RedactKeys, RedactScope};
 
 pub(super) fn bindings(fields: Fields<'_>, layer: &Layer<'_>, to: &mut BTreeMap<String, Binding>) {
     for (name, field) in fields.rest() {
@@ -60,7 +60,7 @@ fn catalog_entry(mut fields: Fields<'_>, layer: &Layer<'_>, earlier: Option<&Cat
     let url = url_field.and_then(|field| server_url(&field));
     let auth_mode = fields.word("auth_mode", &AUTH_MODES).map(Spanned::into_value);
     let written = fields.take("headers").map(headers);
-    let redact = redact(&mut fields, earlier.map(|entry| entry.redact).unwrap_or_default());
+    let redact = earlier.map(|entry| entry.redact).unwrap_or_default().under(redact(&mut fields));
     if let (Some(url), Some(headers)) = (&url, &written) {
         credential_over_http(url, headers, &fields);
     }
@@ -83,14 +83,15 @@ fn catalog_entry(mut fields: Fields<'_>, layer: &Layer<'_>, earlier: Option<&Cat
     Some(entry)
 }
 
-/// Reads what of answers is searched; keys that are not written stay as they were.
-pub(super) fn redact(fields: &mut Fields<'_>, mut to: Redact) -> Redact {
+/// Reads what of answers is searched.
+pub(super) fn redact(fields: &mut Fields<'_>) -> RedactKeys {
     const SCOPES: [(&str, RedactScope); 3] =
         [("headers", RedactScope::Headers), ("body", RedactScope::Body), ("off", RedactScope::Off)];
     const ENCODED: [(&str, Encoded); 2] = [("withhold", Encoded::Withhold), ("pass", Encoded::Pass)];
-    super::set(&mut to.scope, fields.word("redact", &SCOPES));
-    super::set(&mut to.encoded, fields.word("redact_encoded", &ENCODED));
-    to
+    RedactKeys {
+        scope: fields.word("redact", &SCOPES).map(Spanned::into_value),
+        encoded: fields.word("redact_encoded", &ENCODED).map(Spanned::into_value),
+    }
 }
 
 pub(super) fn inject(list: Field<'_>, layer: &Layer<'_>) -> Vec<Inject> {
@@ -102,7 +103,7 @@ fn inject_entry(mut fields: Fields<'_>, layer: &Layer<'_>) -> Option<Inject> {
     let url_field = fields.required("url");
     let prefix = url_field.as_ref().and_then(url_prefix);
     let headers_field = fields.required("headers");
-    let redact = redact(&mut fields, Redact::default());
+    let redact = Redact::default().under(redact(&mut fields));
     let written = headers_field.clone().map(headers);
     if let Some(field) = headers_field.filter(|field| field.node().value == Value::Table(Vec::new())) {
         let help = "write at least one field, such as { Authorization = \"${NAME}\" }";

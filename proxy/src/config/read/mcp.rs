@@ -9,8 +9,8 @@ use exeat_policy::globs::NameGlobs;
 use exeat_policy::host::Host;
 
 use super::network::listener_or_off;
-use super::{Layer, refuse, set};
-use crate::config::{Mcp, McpServer};
+use super::{Layer, credentials, refuse, set};
+use crate::config::{Mcp, McpServer, RedactKeys};
 
 /// From a size below which ordinary messages are refused to one that no message has.
 const MAX_BODY: RangeInclusive<usize> = 1_024..=1_073_741_824;
@@ -26,10 +26,17 @@ pub(super) fn mcp(mut fields: Fields<'_>, layer: &Layer<'_>, to: &mut Mcp) {
     for (name, field) in fields.take_tables() {
         let span = name.span;
         let Some(mut fields) = field.fields() else { continue };
-        let tools = fields.required("tools").and_then(tools);
+        let redact = credentials::redact(&mut fields);
+        // An entry says something, or it is not what it was meant to be.
+        let field = if redact == RedactKeys::default() { fields.required("tools") } else { fields.take("tools") };
+        let tools = match field {
+            Some(field) => tools(field),
+            None => (redact != RedactKeys::default()).then(NameGlobs::default),
+        };
         fields.finish();
         if let Some(tools) = tools {
-            to.servers.insert(name.value, McpServer { tools, source: Arc::clone(layer.problems.source()), span });
+            let source = Arc::clone(layer.problems.source());
+            to.servers.insert(name.value, McpServer { tools, redact, source, span });
         }
     }
     fields.finish();

@@ -1,6 +1,7 @@
 //! `[mcp]`.
 
 use super::*;
+use crate::config::{Encoded, RedactScope};
 
 #[test]
 fn the_endpoints_and_the_bound_are_read() {
@@ -26,6 +27,12 @@ fn tools_are_globs_by_server() {
     let tools = |server: &str| config.mcp.servers[server].tools.clone();
     assert!(tools("docs").permits("get_x") && !tools("docs").permits("get_secret") && !tools("docs").permits("put"));
     assert!(tools("a b").permits("y") && !tools("a b").permits("x"));
+    let config =
+        good("[mcp.docs]\nredact = \"headers\"\n[mcp.more]\ntools.deny = [\"x\"]\nredact_encoded = \"pass\"\n");
+    let docs = &config.mcp.servers["docs"];
+    assert!(docs.tools.is_empty() && docs.redact.scope == Some(RedactScope::Headers) && docs.redact.encoded.is_none());
+    let more = &config.mcp.servers["more"];
+    assert!(!more.tools.is_empty() && more.redact.scope.is_none() && more.redact.encoded == Some(Encoded::Pass));
     for (text, problem) in [
         ("tools = { allow = [\"[\", \"\"] }", "2:20 E0006 `mcp.docs.tools.allow[0]`: "),
         ("tools = { }", "2:9 E0006 `mcp.docs.tools`: expected globs in `allow` or `deny`, found none"),
