@@ -104,7 +104,7 @@ async fn no_answer_gives_the_secret_away() {
     }
     let origin = Origin::https(site, &ca.leaf(&[HOST])).await;
     let setup = Gateway::setup().names(&[HOST]).trust(&ca).allow(&[HOST]).bind("TOKEN", &format!("Bearer {TOKEN}"));
-    let gateway = setup.mcp_server("docs", &origin.url(HOST, "/"), PLACEHOLDER).start().await;
+    let gateway = setup.inject(&origin.url(HOST, "/"), PLACEHOLDER).start().await;
     for (at, case) in cases("echo").iter().enumerate() {
         let id = &case["id"];
         let mut conn = gateway.intercepted(&origin.authority(HOST)).await;

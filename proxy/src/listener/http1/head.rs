@@ -125,10 +125,7 @@ pub(crate) fn parse(bytes: BytesMut) -> Result<Head, HeadError> {
         return Err(bad("the request line is incomplete"));
     };
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| bad("the method is not a token"))?;
-    // RFC 9113 section 11.6: it stands for a preface of HTTP/2, and nobody may be made to take the request for one.
-    if method.as_str() == "PRI" {
-        return Err(bad("PRI is no method of requests"));
-    }
+    check_method(&method)?;
     let version = if version == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
     let mut headers = HeaderMap::with_capacity(request.headers.len() + 4);
     for field in request.headers.iter() {
@@ -190,6 +187,15 @@ fn framing(version: Version, headers: &HeaderMap) -> Result<Framing, HeadError> 
             Ok(Framing::Chunked)
         }
     }
+}
+
+/// Refuses the method that stands for a preface of HTTP/2 (RFC 9113 section 11.6): nobody may be made to take a request
+/// for one.
+///
+/// # Errors
+/// It is that method.
+pub(crate) fn check_method(method: &Method) -> Result<(), HeadError> {
+    if method.as_str() == "PRI" { Err(bad("PRI is no method of requests")) } else { Ok(()) }
 }
 
 /// Refuses a Host that is repeated or no host, and its absence where the version asks for it.

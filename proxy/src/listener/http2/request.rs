@@ -11,7 +11,7 @@ use h2::RecvStream;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 
-use crate::listener::http1::head::{Framing, MAX_FIELDS, bad, check_host};
+use crate::listener::http1::head::{Framing, MAX_FIELDS, bad, check_host, check_method};
 use crate::listener::http1::{Head, HeadError};
 
 /// What a field costs beside its name and value (RFC 9113 section 10.5.1).
@@ -34,6 +34,7 @@ pub(super) fn read(parts: Parts, incoming: &RecvStream, limit: usize) -> Result<
     if headers.values().any(|value| is_padded(value.as_bytes())) {
         return Err(bad("a field value begins or ends with white space"));
     }
+    check_method(&method)?;
     check_host(version, &headers)?;
     check_authority(&uri, &headers)?;
     let length = content_length(&headers)?;
