@@ -227,7 +227,7 @@ impl<'r> Report<'r> {
     fn write(&self, out: &mut impl Write, top: usize, style: Style) -> io::Result<()> {
         let Style { green, red, yellow, bold, dim, reset } = style;
         let tally = self.tally;
-        writeln!(out, "{bold}{}{reset} of {} tunnels", plural(tally.records, "record"), tally.tunnels)?;
+        writeln!(out, "{bold}{}{reset}, {} of them tunnels", plural(tally.records, "record"), tally.tunnels)?;
         for (state, color) in [(State::Permitted, green), (State::Inspected, yellow), (State::Denied, red)] {
             writeln!(out, "  {color}{:<10}{reset} {}", state.as_str(), tally.count(state))?;
         }
