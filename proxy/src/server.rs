@@ -419,12 +419,10 @@ fn take_over(inside: Inside) -> io::Result<(TcpListener, Option<TcpListener>, Op
 /// Replaces the snapshot, or keeps it and says why.
 fn reload_files(gate: &Gate, options: &Options, own: &[SocketAddr]) {
     let before = gate.current.get();
-    let next = load::load(&inputs(options))
-        .map_err(StartError::from)
-        .and_then(|loaded| {
-            let sources = Some(before.injector.sources());
-            snapshot(before.generation + 1, loaded, own, sources, options.private)
-        });
+    let next = load::load(&inputs(options)).map_err(StartError::from).and_then(|loaded| {
+        let sources = Some(before.injector.sources());
+        snapshot(before.generation + 1, loaded, own, sources, options.private)
+    });
     match next {
         Ok(mut next) => {
             // A port that speaks TLS goes on doing so, and a plain one stays plain.

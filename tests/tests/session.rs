@@ -159,7 +159,8 @@ async fn secrets_stay_outside() {
     for rootless in [false, true] {
         let session = Session::new(setup.clone()).isolate("require").env("OTHER", "kept");
         let session = if rootless { session.rootless() } else { session };
-        let script = "env; cat DOCS_AUTHORIZATION; ls state; cat /proc/*/environ | tr '\\0' '\\n'; cat $NODE_EXTRA_CA_CERTS";
+        let script =
+            "env; cat DOCS_AUTHORIZATION; ls state; cat /proc/*/environ | tr '\\0' '\\n'; cat $NODE_EXTRA_CA_CERTS";
         let said = session.run(&["sh", "-c", script]).await.output.stdout;
         assert!(!said.contains("s3cret") && !said.contains("ca.key"), "{said}");
         assert!(said.contains("OTHER=kept") && said.contains("BEGIN CERTIFICATE"), "{said}");
@@ -172,7 +173,7 @@ async fn the_session_leaves_no_files_and_says_what_it_did() {
     let origin = Origin::https(Site::default(), &ca.leaf(&[HOST])).await;
     let setup = Gateway::setup().names(&[HOST]).trust(&ca).allow(&[origin.url(HOST, "/v1/")]);
     for isolate in ["require", "off"] {
-        let session = Session::new(setup.clone()).isolate(isolate);
+        let session = Session::new(setup.clone()).isolate(isolate).args(&["--suggest"]);
         let script = format!(
             "curl -sS {} && curl -sS -o /dev/null -w '%{{http_code}}' {}; curl -s https://other.test/; \
              test -s $SSL_CERT_FILE && echo $SSL_CERT_FILE",
@@ -201,6 +202,7 @@ async fn the_session_leaves_no_files_and_says_what_it_did() {
         let summary = &ended.output.stderr;
         assert!(summary.contains("add \"other.test\" to network_access.allowed"), "{summary}");
         assert!(summary.contains("events.jsonl"), "{summary}");
+        assert!(summary.contains("[network_access]") && summary.contains("\"https://other.test/\""), "{summary}");
     }
 }
 
@@ -230,6 +232,25 @@ async fn clients_that_know_of_no_proxy_are_caught_by_name() {
     ended.assert_decided(&format!("intercept deny not_allowed https://{}/v2/x", origin.authority(HOST)));
     ended.assert_decided("dns deny not_allowed unknown.test");
     assert!(plain.requests().len() == 1 && origin.requests().len() == 2);
+}
+
+#[tokio::test]
+async fn the_endpoints_of_mcp_servers_are_inside() {
+    let ca = TestCa::new();
+    let origin = Origin::https(Site::default(), &ca.leaf(&[HOST])).await;
+    let url = origin.url(HOST, "/mcp");
+    let setup = Gateway::setup().names(&[HOST]).trust(&ca).allow(&[&url]).mcp_server("peer", &url, &[]);
+    let setup = setup.set("mcp", "listen", "\"127.0.0.1:0\"");
+    for isolate in ["require", "off"] {
+        let script = "echo $EXEAT_MCP_PEER; curl -sS -o /dev/null --json '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}' \
+            -H 'Accept: application/json, text/event-stream' $EXEAT_MCP_PEER";
+        let ended = Session::new(setup.clone()).isolate(isolate).run(&["sh", "-c", script]).await;
+        let said = ended.output.clone().success();
+        let endpoint = said.trim().strip_prefix("http://127.0.0.1:").unwrap_or_else(|| panic!("{said}"));
+        assert!(endpoint.ends_with("/mcp/peer"), "{endpoint}");
+        assert_eq!(isolate == "require", endpoint == "3129/mcp/peer");
+        assert!(ended.decisions().iter().any(|decision| decision.starts_with("mcp ")), "{:?}", ended.decisions());
+    }
 }
 
 #[tokio::test]

@@ -271,8 +271,7 @@ mod tests {
             ),
             (
                 r#"{"verdict":"deny","reason":"not_allowed","entry":"dns","url":"a.test","target":"exeat::decision"}"#,
-                "a.test:443",
-                Some(false),
+                seen("a.test:443", Some(false)),
             ),
             (
                 r#"{"verdict":"error","reason":"dns_failed","entry":"connect","url":"a.test:443","target":"exeat::decision"}"#,

@@ -110,7 +110,9 @@ fn listen(channel: &Channel, plan: &Plan) -> Result<(), String> {
         }
     }
     let sockets = Sockets::open(plan, ipv6)?;
-    channel.send(&News::Listening { mcp: sockets.mcp.is_some(), ipv6 }, &sockets.descriptors()).map_err(failed("pass the sockets on"))
+    channel
+        .send(&News::Listening { mcp: sockets.mcp.is_some(), ipv6 }, &sockets.descriptors())
+        .map_err(failed("pass the sockets on"))
 }
 
 /// The name servers of a resolv.conf(5) that are reached over IPv6.

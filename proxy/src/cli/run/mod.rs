@@ -238,13 +238,7 @@ struct Surroundings<'a> {
 impl Surroundings<'_> {
     /// The command with its environment: that of this process without the variables that hold secrets, and with those
     /// that point clients at the gateway.
-    fn command(
-        &self,
-        line: &[OsString],
-        proxy: &str,
-        mcp: Option<SocketAddr>,
-        confinement: &Confinement,
-    ) -> Command {
+    fn command(&self, line: &[OsString], proxy: &str, mcp: Option<SocketAddr>, confinement: &Confinement) -> Command {
         let secret: Vec<&OsStr> = self.loaded.config.secret_variables().map(OsStr::new).collect();
         let mut java = std::env::var("JAVA_TOOL_OPTIONS").unwrap_or_default();
         if *confinement == Confinement::Enforced {
