@@ -106,7 +106,7 @@ mod tests {
         fs::rename(&bound, &renamed).unwrap();
         let mut found = BTreeSet::new();
         walk(folder.path(), 1, &mut 10, &mut found);
-        assert_eq!(found.into_iter().collect::<Vec<_>>(), [renamed.clone()]);
+        assert_eq!(found.iter().collect::<Vec<_>>(), [&renamed]);
         assert!(!unix_sockets(std::slice::from_ref(&renamed)).contains(&renamed));
     }
 }
