@@ -36,6 +36,8 @@ pub struct Redactor {
     first: Box<[bool; 256]>,
     /// The length of the longest form.
     longest: usize,
+    /// How many bytes at the end of each form could be the beginning of one.
+    overlaps: Vec<usize>,
 }
 
 impl fmt::Debug for Redactor {
@@ -65,7 +67,10 @@ impl Redactor {
                 *slot = true;
             }
         }
-        Ok(Some(Self { patterns, automaton, first, longest }))
+        let mut redactor = Self { patterns, automaton, first, longest, overlaps: Vec::new() };
+        let behind_first = |pattern: &Zeroizing<Vec<u8>>| redactor.unfinished(pattern.get(1..).unwrap_or_default());
+        redactor.overlaps = redactor.patterns.iter().map(behind_first).collect();
+        Ok(Some(redactor))
     }
 
     /// How many bytes at the end of `text` could be the beginning of a form.
@@ -79,12 +84,15 @@ impl Redactor {
             .map_or(0, <[u8]>::len)
     }
 
-    /// Where forms stand in `text`, those inside and across others included, in the order of their beginnings.
+    /// Where forms stand in `text`, those that run into others included, in the order of their beginnings. Those inside
+    /// others may be left out.
     fn places<'t>(&'t self, text: &'t [u8]) -> impl Iterator<Item = (usize, usize)> + 't {
         let mut from = 0;
         std::iter::from_fn(move || {
             let found = self.automaton.find(aho_corasick::Input::new(text).range(from..))?;
-            from = found.start() + 1;
+            // What begins inside this one and ends behind it begins in the end that could be a beginning.
+            let overlap = self.overlaps.get(found.pattern().as_usize()).copied().unwrap_or(self.longest);
+            from = found.end().saturating_sub(overlap).max(found.start() + 1);
             Some((found.start(), found.end()))
         })
     }

@@ -105,6 +105,21 @@ mod tests {
     }
 
     #[test]
+    fn forms_that_run_into_each_other_are_all_found() {
+        for (value, text, expected) in [
+            ("abcabcab", "abcabcabcab!", "***********!"),
+            ("aaaaaaaa", "aaaaaaaaaaaa!aaaaaaa", "************!aaaaaaa"),
+            ("xyz-12-xyz", "xyz-12-xyz-12-xyz xyz-12-xy", "***************** xyz-12-xy"),
+        ] {
+            let redactor = redactor(&[value]);
+            for at in 0..text.len() {
+                let (one, two) = text.as_bytes().split_at(at);
+                assert_eq!(pass(&redactor, &[one, two]).0, expected, "{value} {at}");
+            }
+        }
+    }
+
+    #[test]
     fn an_end_of_a_line_is_never_held() {
         let redactor = redactor(&["Bearer data-data-data"]);
         let mut masker = Masker::new(redactor);
