@@ -36,8 +36,8 @@ pub(crate) async fn serve(gate: Arc<Gate>, admin: TcpListener) {
         let gate = Arc::clone(&gate);
         async move {
             let service = service_fn(|request: Request<Incoming>| {
-                let response = answer(&gate, &request, loopback);
-                std::future::ready(Ok::<_, Infallible>(response))
+                let gate = Arc::clone(&gate);
+                async move { Ok::<_, Infallible>(answer(&gate, &request, loopback).await) }
             });
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME);
@@ -50,25 +50,36 @@ pub(crate) async fn serve(gate: Arc<Gate>, admin: TcpListener) {
     .await;
 }
 
-fn answer(gate: &Gate, request: &Request<Incoming>, loopback: bool) -> Response<Full<Bytes>> {
+async fn answer(gate: &Gate, request: &Request<Incoming>, loopback: bool) -> Response<Full<Bytes>> {
     let host = request.headers().get(header::HOST);
     if loopback && !host.is_some_and(names_loopback) {
         // A page of another site that a browser on this machine shows must not get through by a name of its own.
         return problem(Reason::Misdirected);
     }
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return problem(Reason::MethodRefused);
+    let path = request.uri().path();
+    match *request.method() {
+        Method::GET | Method::HEAD => {}
+        // A page in a browser can send a POST to another origin; such a request names the page's.
+        Method::POST if path == "/v1/evidence" && !request.headers().contains_key(header::ORIGIN) => {
+            gate.board.check_now().await;
+        }
+        _ => return problem(Reason::MethodRefused),
     }
-    match request.uri().path() {
+    match path {
         "/metrics" => {
             let text = gate.metrics.render();
             respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text.into())
         }
         "/livez" => respond(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ok\n")),
         "/readyz" => readiness(gate),
+        "/v1/evidence" => {
+            let evidence = gate.board.evidence(&gate.current.get());
+            let body = serde_json::to_vec_pretty(&evidence).unwrap_or_default();
+            respond(StatusCode::OK, "application/json", [&body, &b"\n"[..]].concat().into())
+        }
         _ => {
             let mut problem = Problem::new(Reason::NotFound);
-            problem.detail = "this listener serves /metrics, /livez and /readyz".to_owned();
+            problem.detail = "this listener serves /metrics, /livez, /readyz and /v1/evidence".to_owned();
             answer_with(problem)
         }
     }

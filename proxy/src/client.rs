@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::auth::Account;
+use crate::evidence::Purpose;
 
 /// A client: where it is, and who it has shown itself to be.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub(crate) enum Address {
         /// The process, where the system tells.
         pid: Option<i32>,
     },
+    /// The gateway itself, by a connection that never leaves the process.
+    Inner(Purpose),
 }
 
 impl fmt::Display for Address {
@@ -37,6 +40,7 @@ impl fmt::Display for Address {
             Self::Tcp(address) => write!(f, "tcp {address}"),
             Self::Unix { uid, pid: Some(pid) } => write!(f, "unix uid={uid} pid={pid}"),
             Self::Unix { uid, pid: None } => write!(f, "unix uid={uid}"),
+            Self::Inner(_) => f.write_str("readiness"),
         }
     }
 }

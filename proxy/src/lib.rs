@@ -17,6 +17,7 @@ pub mod config;
 mod credentials;
 mod crypto;
 mod drain;
+mod evidence;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -2,6 +2,7 @@
 //!
 //! The gateway, its reload and the dry run all load through here, so what one of them accepts the others do.
 
+mod declared;
 mod mcp;
 
 use std::fs;
@@ -22,6 +23,7 @@ use http::header::AUTHORIZATION;
 pub(crate) use self::mcp::{McpServers, servers as mcp_servers};
 use crate::config::{Config, Redact};
 use crate::credentials::{Injection, LastRedactor};
+use crate::evidence::ServerSpec;
 
 /// The manifest that is loaded when none is named.
 pub(crate) const EXAMPLE: &str = include_str!("../../config/agent.toml");
@@ -50,6 +52,10 @@ pub(crate) struct Loaded {
     pub(crate) injections: Vec<Injection>,
     /// The MCP servers.
     pub(crate) mcp: McpServers,
+    /// The servers that the manifests declare, a server of an inner layer in place of one of the same name further out.
+    pub(crate) servers: Vec<ServerSpec>,
+    /// The capabilities that the manifests name, each once.
+    pub(crate) capabilities: Vec<String>,
     /// The names of the manifests' files, outermost first.
     pub(crate) files: Vec<Arc<str>>,
     /// Whether the policy is that of the built-in example, for want of any other.
@@ -113,6 +119,8 @@ pub(crate) fn load(inputs: &Inputs) -> Result<Loaded, LoadError> {
     let policy = Policy::build(layers(&manifests), config.policy.default)?;
     let injections = injections(&config, &manifests, &policy, &mut problems);
     let mcp = mcp::servers(&config, &manifests, &mut problems);
+    let servers = declared::servers(&config, &manifests);
+    let capabilities = declared::capabilities(&manifests);
     if has_errors(&problems) {
         return Err(LoadError::Invalid(problems));
     }
@@ -120,7 +128,7 @@ pub(crate) fn load(inputs: &Inputs) -> Result<Loaded, LoadError> {
         problems.extend(manifests.last().map(unrestricted));
     }
     let files = sources.iter().map(|(source, _)| Arc::clone(source.name())).collect();
-    Ok(Loaded { config, policy, injections, mcp, files, is_example, warnings: problems })
+    Ok(Loaded { config, policy, injections, mcp, servers, capabilities, files, is_example, warnings: problems })
 }
 
 /// Loads the config alone.

@@ -9,11 +9,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use exeat_policy::Reason;
 use prometheus::core::Collector;
 use prometheus::{
-    Encoder as _, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Encoder as _, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder,
 };
 
 use crate::audit::{Entry, Outcome};
+use crate::evidence::report::{Capability, CheckStatus, Evidence, Status};
 use crate::tunnel::{Cause, Kind};
 
 /// All metrics of one gateway.
@@ -39,6 +40,11 @@ pub(crate) struct Metrics {
     reload_success: IntCounter,
     reload_failure: IntCounter,
     pub(crate) ready: IntGauge,
+    capability_status: IntGaugeVec,
+    readiness: IntGauge,
+    readiness_check: IntGaugeVec,
+    readiness_time: GaugeVec,
+    protocol_info: IntGaugeVec,
 }
 
 /// How a tunnel request went.
@@ -146,6 +152,32 @@ impl Metrics {
             reload_success: reloads.with_label_values(&["success"]),
             reload_failure: reloads.with_label_values(&["failure"]),
             ready: gauge(&registry, "ready", "Whether the gateway serves traffic.")?,
+            capability_status: gauges(
+                &registry,
+                "capability_status",
+                "What is to be expected of a capability: 1 for its status, 0 for the others.",
+                &["capability", "status"],
+            )?,
+            readiness: gauge(&registry, "readiness", "Whether no capability of the manifests is unavailable.")?,
+            readiness_check: gauges(
+                &registry,
+                "readiness_check",
+                "How a check of a server went: 1 for its status, 0 for the others.",
+                &["server", "check", "status"],
+            )?,
+            readiness_time: register(
+                &registry,
+                GaugeVec::new(
+                    Opts::new("readiness_check_timestamp_seconds", "When a server was last checked; 0 for never."),
+                    &["server"],
+                )?,
+            )?,
+            protocol_info: gauges(
+                &registry,
+                "protocol_info",
+                "The revision of MCP that a server was spoken to in; always 1.",
+                &["server", "revision", "transport"],
+            )?,
             registry,
         }))
     }
@@ -218,6 +250,34 @@ impl Metrics {
             }
             for place in Place::ALL {
                 self.redactions.with_label_values(&[server, place.as_str()]);
+            }
+        }
+    }
+
+    /// Shows evidence: each status as a set of series of which one is 1.
+    pub(crate) fn show_evidence(&self, evidence: &Evidence) {
+        self.readiness.set(i64::from(evidence.readiness.ready));
+        self.capability_status.reset();
+        for Capability { name, status, .. } in &evidence.readiness.capabilities {
+            for other in Status::ALL {
+                let series = self.capability_status.with_label_values(&[name, other.as_str()]);
+                series.set(i64::from(other == *status));
+            }
+        }
+        self.readiness_check.reset();
+        self.readiness_time.reset();
+        self.protocol_info.reset();
+        for server in &evidence.servers {
+            for result in &server.checks {
+                for other in CheckStatus::ALL {
+                    let labels = [&*server.server, result.check.as_str(), other.as_str()];
+                    self.readiness_check.with_label_values(&labels).set(i64::from(other == result.status));
+                }
+            }
+            self.readiness_time.with_label_values(&[&server.server]).set(server.checked_at_seconds);
+            let Capability { protocol_version, transport, .. } = &server.capability;
+            if let (Some(revision), Some(transport)) = (protocol_version, transport) {
+                self.protocol_info.with_label_values(&[&*server.server, revision, transport]).set(1);
             }
         }
     }

@@ -17,13 +17,17 @@ use tokio::time::timeout;
 use crate::admin;
 use crate::audit::Audit;
 use crate::auth::{Accounts, Limiter};
+use crate::client::Address;
 use crate::config::{Config, NextProxy as NextProxyAddress};
 use crate::credentials::{Injector, Sources};
 use crate::drain;
+use crate::evidence::report::Evidence;
+use crate::evidence::{Board, Enter};
 use crate::gate::{Gate, Pseudonym};
 use crate::guard::Guard;
 use crate::intercept::{Ca, CaError, Leaves};
 use crate::listener::endpoint::Endpoints;
+use crate::listener::stream::Stream;
 use crate::listener::unix::UnixSocket;
 use crate::listener::{self, Listener, proxy, tls};
 use crate::load::{self, Inputs, LoadError, Loaded, McpServers};
@@ -198,19 +202,8 @@ impl Gateway {
         let snapshot = snapshot(1, loaded, &own, None)?;
         let mut cautions = announce(&snapshot, &metrics);
         cautions.extend(exposed(proxy_address, admin_address, mcp_address));
-        let (trigger, drain) = drain::pair();
         let limits = snapshot.config.limits.clone();
-        let gate = Arc::new(Gate {
-            current: Current::new(snapshot),
-            upstream: Upstream::new(POOL_IDLE),
-            audit: Audit::new(Arc::clone(&metrics)),
-            metrics,
-            leaves: Leaves::new(ca)?,
-            wrong_credentials: Limiter::new(Instant::now()),
-            pseudonym: Pseudonym::new(unique()),
-            tunnel_slots: Arc::new(Semaphore::new(limits.tunnels)),
-            drain,
-        });
+        let (gate, trigger) = assemble(snapshot, metrics, ca)?;
         Ok(Self {
             gate,
             trigger,
@@ -250,6 +243,7 @@ impl Gateway {
             tokio::spawn(admin::serve(Arc::clone(&gate), admin));
         }
         tokio::spawn(reap(Arc::clone(&gate)));
+        tokio::spawn(keep_evidence(Arc::clone(&gate)));
         let secure = gate.current.get().listen_tls.is_some();
         let ways_in = std::iter::once((Listener::Tcp(proxy), secure));
         let ways_in = ways_in.chain(unix.map(|unix| (Listener::Unix(unix), false)));
@@ -285,6 +279,65 @@ impl Gateway {
             tracing::warn!("an authorization server has not answered; a refresh token that it replaced may be lost");
         }
     }
+}
+
+/// Checks the readiness of the manifests' servers once, without listening anywhere.
+///
+/// # Errors
+/// Whatever keeps a file from being loaded.
+pub(crate) async fn check_readiness(options: &Options) -> Result<Evidence, StartError> {
+    let loaded = load::load(&inputs(options))?;
+    let ca = match &loaded.config.intercept.ca {
+        Some(files) => Ca::load(&files.cert, &files.key)?,
+        None => Ca::open(&options.state_dir)?,
+    };
+    let (gate, _trigger) = assemble(snapshot(1, loaded, &[], None)?, Metrics::new()?, ca)?;
+    let keeping = {
+        let gate = Arc::clone(&gate);
+        async move { gate.board.keep(&gate.current, &gate.metrics, &inner_way_in(&gate), gate.drain.clone(), None).await }
+    };
+    tokio::select! {
+        () = keeping => {}
+        () = gate.board.check_now() => {}
+    }
+    Ok(gate.board.evidence(&gate.current.get()))
+}
+
+/// Puts a gate together.
+fn assemble(snapshot: Snapshot, metrics: Arc<Metrics>, ca: Ca) -> Result<(Arc<Gate>, drain::Trigger), StartError> {
+    let (trigger, drain) = drain::pair();
+    let tunnels = snapshot.config.limits.tunnels;
+    let gate = Gate {
+        current: Current::new(snapshot),
+        upstream: Upstream::new(POOL_IDLE),
+        audit: Audit::new(Arc::clone(&metrics)),
+        metrics,
+        leaves: Leaves::new(ca)?,
+        wrong_credentials: Limiter::new(Instant::now()),
+        board: Board::default(),
+        pseudonym: Pseudonym::new(unique()),
+        tunnel_slots: Arc::new(Semaphore::new(tunnels)),
+        drain,
+    };
+    Ok((Arc::new(gate), trigger))
+}
+
+/// How the gateway's own messages come in: as a client's connection, which has a place of its own.
+fn inner_way_in(gate: &Arc<Gate>) -> Enter {
+    let gate = Arc::clone(gate);
+    Arc::new(move |stream, purpose| {
+        let place = Arc::new(Semaphore::new(1));
+        if let Ok(slot) = place.try_acquire_owned() {
+            let (stream, address) = (Stream::Inner(stream), Address::Inner(purpose));
+            tokio::spawn(proxy::connection(Arc::clone(&gate), false, stream, address, slot));
+        }
+    })
+}
+
+async fn keep_evidence(gate: Arc<Gate>) {
+    let enter = inner_way_in(&gate);
+    let interval = gate.current.get().config.admin.readiness_interval;
+    gate.board.keep(&gate.current, &gate.metrics, &enter, gate.drain.clone(), interval).await;
 }
 
 /// Serves what comes in at a listener, from a task of its own.
@@ -346,6 +399,7 @@ fn warn_of_fixed(before: &Config, after: &Config) {
         ("listen.unix", before.listen.unix == after.listen.unix),
         ("listen.tls_cert", before.listen.tls.is_some() == after.listen.tls.is_some()),
         ("admin.listen", before.admin.listen == after.admin.listen),
+        ("admin.readiness_interval", before.admin.readiness_interval == after.admin.readiness_interval),
         ("mcp.listen", before.mcp.listen == after.mcp.listen),
         ("intercept.ca_cert", before.intercept.ca == after.intercept.ca),
         ("limits.connections", old.connections == new.connections),
@@ -370,7 +424,8 @@ fn snapshot(
     own: &[SocketAddr],
     earlier: Option<&Sources>,
 ) -> Result<Snapshot, StartError> {
-    let Loaded { config, policy, injections, mcp: McpServers { policies, endpoints }, .. } = loaded;
+    let Loaded { config, policy, injections, mcp: McpServers { policies, endpoints }, servers, capabilities, .. } =
+        loaded;
     let mut extra = Vec::new();
     for path in &config.upstream.ca {
         extra.append(&mut certificates(path)?);
@@ -389,7 +444,19 @@ fn snapshot(
     let accounts = Accounts::load(&config.listen.auth).map_err(StartError::File)?;
     let listen_tls = config.listen.tls.as_ref().map(tls::server_config).transpose().map_err(StartError::File)?;
     let mcp = Policies::new(policies);
-    Ok(Snapshot { generation, policy, route, injector, mcp, endpoints, accounts, listen_tls, config })
+    Ok(Snapshot {
+        generation,
+        policy,
+        route,
+        injector,
+        mcp,
+        endpoints,
+        accounts,
+        listen_tls,
+        servers,
+        capabilities,
+        config,
+    })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StartError> {

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::auth::Accounts;
 use crate::config::Config;
 use crate::credentials::Injector;
+use crate::evidence::ServerSpec;
 use crate::mcp::policy::Policies;
 use crate::upstream::Route;
 
@@ -35,6 +36,10 @@ pub(crate) struct Snapshot {
     pub(crate) endpoints: BTreeMap<String, Target>,
     /// Who may use the gateway.
     pub(crate) accounts: Accounts,
+    /// The servers that the manifests declare.
+    pub(crate) servers: Vec<ServerSpec>,
+    /// The capabilities that the manifests name.
+    pub(crate) capabilities: Vec<String>,
     /// TLS on the proxy port; none where it is plain.
     pub(crate) listen_tls: Option<Arc<ServerConfig>>,
     /// The config it was built from.

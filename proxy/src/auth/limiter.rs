@@ -88,6 +88,8 @@ impl Key {
                 IpAddr::V6(ip) => Self::V6((ip.to_bits() >> 64) as u64),
             },
             Address::Unix { uid, .. } => Self::User(*uid),
+            // It presents nothing, so there is nothing to count.
+            Address::Inner(_) => Self::User(u32::MAX),
         }
     }
 }

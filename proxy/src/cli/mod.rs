@@ -12,6 +12,7 @@ mod lint;
 mod manual;
 mod merge;
 mod progress;
+mod ready;
 mod replay;
 mod sarif;
 mod schema;
@@ -53,6 +54,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Judge URLs and HOST:PORT authorities without a network
     Check(check::CheckArgs),
+    /// Check now what the manifests' servers are good for, through the gateway's own way out
+    Ready(ready::ReadyArgs),
     /// Report what is wrong in manifests and configs
     Lint(lint::LintArgs),
     /// Hold a manifest to a file of expectations
@@ -130,6 +133,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Ended {
     let ended = match &cli.command {
         Command::Serve(arguments) => serve::run(arguments),
         Command::Check(arguments) => check::run(arguments, &mut io::stdout().lock()),
+        Command::Ready(arguments) => ready::run(arguments, &mut io::stdout().lock()),
         Command::Lint(arguments) => lint::run(arguments, &mut io::stdout().lock()),
         Command::Test(arguments) => cases::run(arguments, &mut io::stdout().lock()),
         Command::Replay(arguments) => replay::run(arguments, &mut io::stdout().lock()),

@@ -330,10 +330,15 @@ impl Default for Limits {
 pub struct Admin {
     /// The admin listener; none when it is off.
     pub listen: Option<SocketAddr>,
+    /// How often the readiness of the manifests' servers is checked; none for only when asked.
+    pub readiness_interval: Option<Duration>,
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { listen: Some(SocketAddr::from(([127, 0, 0, 1], 9180))) }
+        Self {
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
+            readiness_interval: Some(Duration::from_secs(300)),
+        }
     }
 }

@@ -99,6 +99,16 @@ impl Credentials {
         names
     }
 
+    /// Credentials of the same form that no server takes, for a request that finds out whether one is asked for.
+    pub(crate) fn hopeless(mut self) -> Self {
+        for (_, value) in self.fields.iter_mut().filter(|(_, value)| value.is_sensitive()) {
+            *value = hopeless_like(value);
+        }
+        // That they are not taken says nothing about the bound ones.
+        self.values.clear();
+        self
+    }
+
     /// Takes note that the server did not accept them: what can be renewed is renewed for the next request.
     pub(crate) fn rejected(&self) {
         self.values.iter().for_each(Value::rejected);
@@ -262,6 +272,23 @@ impl From<SourceError> for InjectError {
     }
 }
 
+/// A value of a credential's form that is nobody's: its scheme, where it has one, and a new random word.
+fn hopeless_like(value: &HeaderValue) -> HeaderValue {
+    let scheme = value.to_str().ok().and_then(|text| text.split_once(' ')).map(|(scheme, _)| scheme);
+    let scheme = scheme.filter(|scheme| ["basic", "bearer"].contains(&scheme.to_ascii_lowercase().as_str()));
+    let word = format!("exeat-probe-{:016x}", random());
+    let text = match scheme {
+        Some(scheme) => format!("{scheme} {word}"),
+        None => word,
+    };
+    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("exeat-probe"))
+}
+
+fn random() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(0)
+}
+
 fn insecure(detail: &str) -> InjectError {
     InjectError { reason: Reason::CredentialInsecure, detail: detail.to_owned(), inside: None }
 }
@@ -363,6 +390,16 @@ mod tests {
         let values: Vec<_> = headers.get_all("authorization").iter().collect();
         assert_eq!(values, ["inner"]);
         assert!(credentials.redactor.is_none(), "a literal is no secret");
+    }
+
+    #[test]
+    fn a_hopeless_request_has_the_form_of_a_credential_and_not_the_credential() {
+        for (value, scheme) in [("Bearer s3cret", "Bearer "), ("s3cret", ""), ("a s3cret", "")] {
+            let hopeless = hopeless_like(&HeaderValue::from_static(value));
+            let hopeless = hopeless.to_str().unwrap();
+            assert!(hopeless.starts_with(&format!("{scheme}exeat-probe-")), "{hopeless}");
+            assert!(!hopeless.contains("s3cret"));
+        }
     }
 
     #[tokio::test]

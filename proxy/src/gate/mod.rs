@@ -28,6 +28,7 @@ use crate::audit::{Audit, Entry};
 use crate::auth::{Account, Limiter};
 use crate::client::Client;
 use crate::drain::Drain;
+use crate::evidence::Board;
 use crate::intercept::Leaves;
 use crate::metrics::Metrics;
 use crate::snapshot::Current;
@@ -49,6 +50,8 @@ pub(crate) struct Gate {
     pub(crate) leaves: Leaves,
     /// Counts wrong proxy credentials.
     pub(crate) wrong_credentials: Limiter,
+    /// What was checked of the manifests' servers.
+    pub(crate) board: Board,
     /// How this gateway signs Via.
     pub(crate) pseudonym: Pseudonym,
     /// One permit for each tunnel there may be.

@@ -22,7 +22,9 @@ use super::redaction::Redaction;
 use super::refusal::{Refusal, Subject};
 use super::{Caller, Gate, Switch, UpgradedTunnel};
 use crate::audit::Entry;
+use crate::client::Address;
 use crate::credentials::{Credentials, Errand, Injection};
+use crate::evidence::Purpose;
 use crate::listener::http1::head::Framing;
 use crate::listener::http1::{Exchange, Head, Interim, Reply, RequestBody, ResponseBody};
 use crate::listener::transit::Progress;
@@ -147,7 +149,7 @@ impl Gate {
                 if credentials.is_err() {
                     self.metrics.count_injection(&injection.server, false);
                 }
-                let credentials = credentials?;
+                let credentials = if prepared.hopeless { credentials?.hopeless() } else { credentials? };
                 let names = credentials.put_on(&mut prepared.headers);
                 let redactor = credentials.redactor.clone();
                 let redaction = redactor
@@ -192,7 +194,8 @@ impl Gate {
         }
         let outgoing = Outgoing::new(target, framing, websocket.is_some())?;
         self.pseudonym.sign(&mut headers, version);
-        Ok(Prepared { method, headers, outgoing, websocket, injection })
+        let hopeless = subject.caller.client.address == Address::Inner(Purpose::Hopeless);
+        Ok(Prepared { method, headers, outgoing, websocket, injection, hopeless })
     }
 
     /// Sends a request. One that surely was not processed is sent again on a new connection, once: where a pooled
@@ -303,6 +306,8 @@ struct Prepared<'a> {
     outgoing: Outgoing,
     websocket: Option<WebSocket>,
     injection: Option<&'a Injection>,
+    /// Whether a credential that no server takes is put on in place of the bound one.
+    hopeless: bool,
 }
 
 /// The credentials on a request, and what they ask of its answer.

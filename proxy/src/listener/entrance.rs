@@ -70,7 +70,7 @@ fn comes_from_balancer(gate: &Gate, address: &Address) -> bool {
             let sources = &gate.current.get().config.listen.proxy_protocol;
             sources.iter().any(|source| source.contains(address.ip()))
         }
-        Address::Unix { .. } => false,
+        Address::Unix { .. } | Address::Inner(_) => false,
     }
 }
 

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
@@ -19,6 +19,8 @@ pub(crate) enum Stream {
     Tcp(TcpStream),
     /// A connection by a Unix socket.
     Unix(UnixStream),
+    /// A connection that never leaves the process.
+    Inner(DuplexStream),
     /// TLS that the gateway terminates, on the proxy port or inside a tunnel.
     Tls(Box<TlsStream<Rewound>>),
     /// A stream of an HTTP/2 connection, opened by CONNECT.
@@ -29,7 +31,7 @@ impl Side for Stream {
     fn socket(&self) -> Option<&TcpStream> {
         match self {
             Self::Tcp(stream) => Some(stream),
-            Self::Unix(_) | Self::Tls(_) | Self::Http2(_) => None,
+            Self::Unix(_) | Self::Inner(_) | Self::Tls(_) | Self::Http2(_) => None,
         }
     }
 
@@ -37,7 +39,7 @@ impl Side for Stream {
         match self {
             Self::Tcp(stream) => stream.break_off(),
             Self::Http2(tunnel) => tunnel.break_off(),
-            Self::Unix(_) | Self::Tls(_) => {}
+            Self::Unix(_) | Self::Inner(_) | Self::Tls(_) => {}
         }
     }
 }
@@ -102,6 +104,7 @@ macro_rules! each {
         match $self.get_mut() {
             Stream::Tcp($stream) => $call,
             Stream::Unix($stream) => $call,
+            Stream::Inner($stream) => $call,
             Stream::Tls($stream) => $call,
             Stream::Http2($stream) => $call,
         }
@@ -139,6 +142,7 @@ impl AsyncWrite for Stream {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Unix(stream) => stream.is_write_vectored(),
+            Self::Inner(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
             Self::Http2(stream) => stream.is_write_vectored(),
         }

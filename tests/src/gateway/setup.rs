@@ -51,6 +51,8 @@ impl Default for Setup {
             state_dir: None,
             admin: None,
         };
+        // Servers see the requests of the test and no others, unless it asks for them.
+        let setup = setup.set("admin", "readiness_interval", "\"0s\"");
         setup.set("guard", "allow", r#"["127.0.0.1/32"]"#)
     }
 }

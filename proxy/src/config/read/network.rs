@@ -2,20 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use exeat_policy::diag::Code;
 use exeat_policy::doc::{Field, Fields, Value, quoted};
 use exeat_policy::host::Host;
 
+use super::duration;
 use super::{one_or_more, refuse, set};
 use crate::config::{Admin, Dns};
 
 /// Where DNS servers listen (RFC 1035, section 4.2).
 const DNS_PORT: u16 = 53;
+const LONGEST_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) fn admin(mut fields: Fields<'_>, to: &mut Admin) {
     let help = "write an address and a port, such as \"127.0.0.1:9180\", or \"off\"";
     set(&mut to.listen, fields.parsed("listen", help, listener_or_off));
+    let range = Duration::ZERO..=LONGEST_INTERVAL;
+    if let Some(interval) = fields.take("readiness_interval").and_then(|field| duration::field(&field, &range)) {
+        to.readiness_interval = (!interval.is_zero()).then_some(interval);
+    }
     fields.finish();
 }
 
