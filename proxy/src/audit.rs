@@ -8,6 +8,7 @@ use http::HeaderName;
 
 use crate::client::Client;
 use crate::metrics::Metrics;
+use crate::tally::Tally;
 
 /// Which way a request came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +23,16 @@ pub(crate) enum Entry {
     Socks5,
     /// A request to the local endpoint of an MCP server.
     Mcp,
+    /// A connection that was caught inside a session.
+    Caught,
+    /// A name that was asked for inside a session.
+    Dns,
 }
 
 impl Entry {
     /// Every entry, in the order of the enum.
-    pub(crate) const ALL: [Self; 5] = [Self::Forward, Self::Connect, Self::Intercept, Self::Socks5, Self::Mcp];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Forward, Self::Connect, Self::Intercept, Self::Socks5, Self::Mcp, Self::Caught, Self::Dns];
 
     /// The word in metrics and events.
     pub(crate) const fn as_str(self) -> &'static str {
@@ -36,6 +42,8 @@ impl Entry {
             Self::Intercept => "intercept",
             Self::Socks5 => "socks5",
             Self::Mcp => "mcp",
+            Self::Caught => "caught",
+            Self::Dns => "dns",
         }
     }
 
@@ -117,18 +125,22 @@ pub(crate) struct Record<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Audit {
     metrics: Arc<Metrics>,
+    tally: Option<Arc<Tally>>,
 }
 
 impl Audit {
-    /// An audit that counts in `metrics`.
-    pub(crate) const fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics }
+    /// An audit that counts in `metrics` and, for a session, adds up in `tally`.
+    pub(crate) const fn new(metrics: Arc<Metrics>, tally: Option<Arc<Tally>>) -> Self {
+        Self { metrics, tally }
     }
 
     /// Takes one decision down.
     pub(crate) fn record(&self, record: &Record<'_>) {
         self.metrics.count_decision(record.entry, record.reason);
         let rule = record.rule.map(|rule| Place(rule.rule));
+        if let Some(tally) = &self.tally {
+            tally.add(record, rule.as_ref().map(ToString::to_string));
+        }
         let injected: Vec<&str> = record.injected.iter().map(HeaderName::as_str).collect();
         let injected = (!injected.is_empty()).then(|| injected.join(", "));
         let detail = (!record.detail.is_empty()).then_some(record.detail);

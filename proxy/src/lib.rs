@@ -37,7 +37,10 @@ pub mod redact;
 mod replay;
 mod respond;
 pub mod server;
+#[cfg(target_os = "linux")]
+mod sidecar;
 mod snapshot;
+mod tally;
 mod tunnel;
 mod upstream;
 mod view;

@@ -9,5 +9,6 @@ fn main() -> ExitCode {
         Ended::Clean => ExitCode::SUCCESS,
         Ended::Found => ExitCode::from(1),
         Ended::Unusable => ExitCode::from(2),
+        Ended::Command(code) => ExitCode::from(code),
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use exeat_policy::diag::Diagnostic;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -26,14 +26,17 @@ use crate::evidence::{Board, Enter};
 use crate::gate::{Gate, Pseudonym};
 use crate::guard::Guard;
 use crate::intercept::{Ca, CaError, Leaves};
+use crate::listener::dns::{self, NameServer};
 use crate::listener::endpoint::Endpoints;
+use crate::listener::names::Names;
 use crate::listener::stream::Stream;
 use crate::listener::unix::UnixSocket;
-use crate::listener::{self, Listener, proxy, tls};
+use crate::listener::{self, Listener, caught, proxy, tls};
 use crate::load::{self, Inputs, LoadError, Loaded, McpServers};
 use crate::mcp::policy::Policies;
 use crate::metrics::Metrics;
 use crate::snapshot::{Current, Snapshot};
+use crate::tally::Tally;
 use crate::upstream::{ClientTls, NextProxy, Resolver, Route, Upstream};
 
 /// How long a connection to upstream waits unused for its next request.
@@ -55,6 +58,32 @@ pub struct Options {
     pub overrides: Vec<String>,
     /// Holds the CA.
     pub state_dir: PathBuf,
+    /// Whether a session alone reaches the ways in, so that nobody has to authenticate.
+    pub private: bool,
+}
+
+/// The ways in of a session, which come from inside of it.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    /// The proxy port.
+    pub(crate) proxy: std::net::TcpListener,
+    /// The local endpoints of MCP servers.
+    pub(crate) mcp: Option<std::net::TcpListener>,
+    /// The name server, over UDP and TCP.
+    pub(crate) dns: (std::net::UdpSocket, std::net::TcpListener),
+    /// Where connections to any address are caught.
+    pub(crate) caught: Vec<std::net::TcpListener>,
+    /// Whether addresses of IPv6 lead there too.
+    pub(crate) ipv6: bool,
+}
+
+/// The same, served by a gateway.
+#[derive(Debug)]
+struct Catching {
+    dns: (UdpSocket, TcpListener),
+    caught: Vec<TcpListener>,
+    ports: Arc<[u16]>,
+    ipv6: bool,
 }
 
 /// Why a gateway does not start.
@@ -122,6 +151,7 @@ pub struct Gateway {
     unix: Option<UnixSocket>,
     admin: Option<TcpListener>,
     mcp: Option<TcpListener>,
+    catching: Option<Catching>,
     options: Options,
     own: Vec<SocketAddr>,
     connections: Arc<Semaphore>,
@@ -174,9 +204,30 @@ impl Gateway {
     /// # Errors
     /// Whatever keeps a file from being loaded or an address from being bound.
     pub async fn bind(options: Options) -> Result<Self, StartError> {
-        let loaded = load::load(&inputs(&options))?;
+        Self::bind_for(options, None, None).await
+    }
+
+    /// As [`Gateway::bind`], for a session: adds its decisions up, and where the session is confined listens inside of
+    /// it and nowhere else.
+    ///
+    /// # Errors
+    /// As for [`Gateway::bind`].
+    pub(crate) async fn bind_for(
+        options: Options,
+        tally: Option<Arc<Tally>>,
+        inside: Option<Inside>,
+    ) -> Result<Self, StartError> {
+        let mut loaded = load::load(&inputs(&options))?;
+        if inside.is_some() {
+            // These are for clients from elsewhere, of whom there are none.
+            (loaded.config.listen.unix, loaded.config.listen.tls) = (None, None);
+        }
         let listen = loaded.config.listen.proxy;
-        let proxy = bind(listen, "--listen").await?;
+        let (proxy, mcp, catching) = match inside {
+            None => (bind(listen, "--listen").await?, None, None),
+            Some(inside) => take_over(inside)
+                .map_err(|error| StartError::File(format!("cannot serve the session's sockets: {error}")))?,
+        };
         let unix = loaded.config.listen.unix.as_deref().map(bind_unix).transpose()?;
         let admin = match loaded.config.admin.listen {
             Some(address) => Some(bind(address, "--admin").await?),
@@ -188,6 +239,7 @@ impl Gateway {
             _ => None,
         };
         let mcp = match loaded.config.mcp.listen {
+            _ if catching.is_some() => mcp,
             Some(address) => Some(bind(address, "[mcp] listen").await?),
             None => None,
         };
@@ -196,14 +248,18 @@ impl Gateway {
             Some(files) => Ca::load(&files.cert, &files.key)?,
             None => Ca::open(&options.state_dir)?,
         };
-        let own: Vec<SocketAddr> = std::iter::once(proxy_address).chain(admin_address).chain(mcp_address).collect();
+        // A port inside a session is none of this machine's.
+        let own: Vec<SocketAddr> = match &catching {
+            None => std::iter::once(proxy_address).chain(admin_address).chain(mcp_address).collect(),
+            Some(_) => admin_address.into_iter().collect(),
+        };
         let metrics = Metrics::new()?;
         let summary = summarise(&loaded, proxy_address, admin_address, mcp_address, &ca);
-        let snapshot = snapshot(1, loaded, &own, None)?;
+        let snapshot = snapshot(1, loaded, &own, None, options.private)?;
         let mut cautions = announce(&snapshot, &metrics);
         cautions.extend(exposed(proxy_address, admin_address, mcp_address));
         let limits = snapshot.config.limits.clone();
-        let (gate, trigger) = assemble(snapshot, metrics, ca)?;
+        let (gate, trigger) = assemble(snapshot, metrics, ca, tally)?;
         Ok(Self {
             gate,
             trigger,
@@ -211,6 +267,7 @@ impl Gateway {
             unix,
             admin,
             mcp,
+            catching,
             options,
             own,
             connections: Arc::new(Semaphore::new(limits.connections)),
@@ -226,6 +283,11 @@ impl Gateway {
         (self.gate, self.trigger)
     }
 
+    /// Its metrics, which outlive it.
+    pub(crate) fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.gate.metrics)
+    }
+
     /// What it serves.
     #[must_use]
     pub const fn summary(&self) -> &Summary {
@@ -236,7 +298,19 @@ impl Gateway {
     /// the drain time. Loads the files anew each time `reload` yields.
     pub async fn serve(self, shutdown: impl Future<Output = ()>, mut reload: impl AsyncFnMut()) {
         let Self {
-            gate, trigger, proxy, unix, admin, mcp, options, own, connections, connection_limit, reloading, ..
+            gate,
+            trigger,
+            proxy,
+            unix,
+            admin,
+            mcp,
+            catching,
+            options,
+            own,
+            connections,
+            connection_limit,
+            reloading,
+            ..
         } = self;
         gate.metrics.ready.set(1);
         if let Some(admin) = admin {
@@ -247,10 +321,11 @@ impl Gateway {
         let secure = gate.current.get().listen_tls.is_some();
         let ways_in = std::iter::once((Listener::Tcp(proxy), secure));
         let ways_in = ways_in.chain(unix.map(|unix| (Listener::Unix(unix), false)));
-        let accepting: Vec<_> = ways_in
+        let mut accepting: Vec<_> = ways_in
             .map(|(listener, secure)| accept(listener, secure, Arc::clone(&gate), Arc::clone(&connections)))
             .chain(mcp.map(|mcp| accept_mcp(mcp, &gate, Arc::clone(&connections))))
             .collect();
+        accepting.extend(catching.into_iter().flat_map(|catching| catch(catching, &gate, &connections)));
         let reloads = async {
             loop {
                 reload().await;
@@ -291,7 +366,7 @@ pub(crate) async fn check_readiness(options: &Options) -> Result<Evidence, Start
         Some(files) => Ca::load(&files.cert, &files.key)?,
         None => Ca::open(&options.state_dir)?,
     };
-    let (gate, _trigger) = assemble(snapshot(1, loaded, &[], None)?, Metrics::new()?, ca)?;
+    let (gate, _trigger) = assemble(snapshot(1, loaded, &[], None, false)?, Metrics::new()?, ca, None)?;
     let keeping = {
         let gate = Arc::clone(&gate);
         async move { gate.board.keep(&gate.current, &gate.metrics, &inner_way_in(&gate), gate.drain.clone(), None).await }
@@ -304,13 +379,18 @@ pub(crate) async fn check_readiness(options: &Options) -> Result<Evidence, Start
 }
 
 /// Puts a gate together.
-fn assemble(snapshot: Snapshot, metrics: Arc<Metrics>, ca: Ca) -> Result<(Arc<Gate>, drain::Trigger), StartError> {
+fn assemble(
+    snapshot: Snapshot,
+    metrics: Arc<Metrics>,
+    ca: Ca,
+    tally: Option<Arc<Tally>>,
+) -> Result<(Arc<Gate>, drain::Trigger), StartError> {
     let (trigger, drain) = drain::pair();
     let tunnels = snapshot.config.limits.tunnels;
     let gate = Gate {
         current: Current::new(snapshot),
         upstream: Upstream::new(POOL_IDLE),
-        audit: Audit::new(Arc::clone(&metrics)),
+        audit: Audit::new(Arc::clone(&metrics), tally),
         metrics,
         leaves: Leaves::new(ca)?,
         wrong_credentials: Limiter::new(Instant::now()),
@@ -359,12 +439,48 @@ fn accept_mcp(listener: TcpListener, gate: &Arc<Gate>, connections: Arc<Semaphor
     }))
 }
 
+/// Serves what is caught inside a session, and its names.
+fn catch(catching: Catching, gate: &Arc<Gate>, connections: &Arc<Semaphore>) -> Vec<JoinHandle<()>> {
+    let Catching { dns: (udp, tcp), caught, ports, ipv6 } = catching;
+    let names = Arc::new(Names::default());
+    let server = Arc::new(NameServer { gate: Arc::clone(gate), names: Arc::clone(&names), ports, ipv6 });
+    let mut tasks = vec![
+        tokio::spawn(dns::serve_udp(Arc::clone(&server), udp, gate.drain.clone())),
+        tokio::spawn(dns::serve_tcp(server, tcp, gate.drain.clone())),
+    ];
+    tasks.extend(caught.into_iter().map(|listener| {
+        let (gate, names) = (Arc::clone(gate), Arc::clone(&names));
+        let drain = gate.drain.clone();
+        let serve = move |stream, address, slot| {
+            caught::connection(Arc::clone(&gate), Arc::clone(&names), stream, address, slot)
+        };
+        tokio::spawn(listener::accept(Listener::Tcp(listener), Arc::clone(connections), Vec::new, drain, serve))
+    }));
+    tasks
+}
+
+/// Makes the sockets of a session this runtime's.
+fn take_over(inside: Inside) -> io::Result<(TcpListener, Option<TcpListener>, Option<Catching>)> {
+    let listener = |listener: std::net::TcpListener| {
+        listener.set_nonblocking(true)?;
+        TcpListener::from_std(listener)
+    };
+    let (udp, tcp) = inside.dns;
+    udp.set_nonblocking(true)?;
+    let caught: Vec<TcpListener> = inside.caught.into_iter().map(listener).collect::<io::Result<_>>()?;
+    let ports = caught.iter().map(|listener| listener.local_addr().map(|address| address.port()));
+    let ports = ports.collect::<io::Result<_>>()?;
+    let catching = Catching { dns: (UdpSocket::from_std(udp)?, listener(tcp)?), caught, ports, ipv6: inside.ipv6 };
+    Ok((listener(inside.proxy)?, inside.mcp.map(listener).transpose()?, Some(catching)))
+}
+
 /// Replaces the snapshot, or keeps it and says why.
 fn reload_files(gate: &Gate, options: &Options, own: &[SocketAddr]) {
     let before = gate.current.get();
-    let next = load::load(&inputs(options))
-        .map_err(StartError::from)
-        .and_then(|loaded| snapshot(before.generation + 1, loaded, own, Some(before.injector.sources())));
+    let next = load::load(&inputs(options)).map_err(StartError::from).and_then(|loaded| {
+        let sources = Some(before.injector.sources());
+        snapshot(before.generation + 1, loaded, own, sources, options.private)
+    });
     match next {
         Ok(mut next) => {
             // A port that speaks TLS goes on doing so, and a plain one stays plain.
@@ -423,6 +539,7 @@ fn snapshot(
     loaded: Loaded,
     own: &[SocketAddr],
     earlier: Option<&Sources>,
+    private: bool,
 ) -> Result<Snapshot, StartError> {
     let Loaded { config, policy, injections, mcp: McpServers { policies, endpoints }, servers, capabilities, .. } =
         loaded;
@@ -441,8 +558,12 @@ fn snapshot(
     };
     let route = Arc::new(route);
     let injector = Injector::new(injections, Sources::new(&config.bindings, earlier));
-    let accounts = Accounts::load(&config.listen.auth).map_err(StartError::File)?;
-    let listen_tls = config.listen.tls.as_ref().map(tls::server_config).transpose().map_err(StartError::File)?;
+    let accounts = match private {
+        true => Accounts::default(),
+        false => Accounts::load(&config.listen.auth).map_err(StartError::File)?,
+    };
+    let listen_tls = config.listen.tls.as_ref().filter(|_| !private);
+    let listen_tls = listen_tls.map(tls::server_config).transpose().map_err(StartError::File)?;
     let mcp = Policies::new(policies);
     Ok(Snapshot {
         generation,

@@ -18,6 +18,7 @@ pub mod gateway;
 pub mod origin;
 pub mod peers;
 pub mod relay;
+pub mod session;
 pub mod socks_server;
 pub mod wait;
 pub mod wire;

@@ -17,10 +17,11 @@ use crate::wire::{Io, Wire};
 
 /// A task that ends when its owner goes.
 #[derive(Debug)]
-pub(crate) struct Task(JoinHandle<()>);
+pub struct Task(JoinHandle<()>);
 
 impl Task {
-    pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Self {
+    /// Starts it.
+    pub fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(tokio::spawn(future))
     }
 

@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &CaArgs, out: &mut impl Write) -> anyhow::Result<En
             writeln!(out, "SHA-256      {}", fingerprint.join(":"))?;
         }
         CaCommand::Export { output } => write_to(output.as_deref(), &pem(ca.cert()), out)?,
-        CaCommand::Bundle { output } => write_to(output.as_deref(), &bundle(ca.cert())?, out)?,
+        CaCommand::Bundle { output } => write_to(output.as_deref(), &pem_of(&roots(ca.cert())?), out)?,
     }
     Ok(Ended::Clean)
 }
@@ -73,27 +73,34 @@ pub(super) fn open_ca(config: &Config, folder: &Path) -> anyhow::Result<Ca> {
 fn write_to(path: Option<&Path>, text: &str, out: &mut impl Write) -> anyhow::Result<()> {
     match path {
         None => out.write_all(text.as_bytes())?,
-        Some(path) => write_whole(path, text).with_context(|| format!("cannot write {}", path.display()))?,
+        Some(path) => write_whole(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?,
     }
     Ok(())
 }
 
 /// Replaces a file whole: a client that reads it meanwhile sees the old or the new one.
-pub(super) fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+pub(super) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let partial = path.with_extension(format!("partial-{}", std::process::id()));
-    fs::write(&partial, text)?;
+    fs::write(&partial, content)?;
     fs::rename(&partial, path)
 }
 
-/// The system's roots and `ca` in one PEM file.
-pub(super) fn bundle(ca: &CertificateDer<'_>) -> anyhow::Result<String> {
+/// The system's roots, and `ca` behind them.
+pub(super) fn roots(ca: &CertificateDer<'_>) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     let native = rustls_native_certs::load_native_certs();
     if native.certs.is_empty()
         && let Some(error) = native.errors.into_iter().next()
     {
         return Err(error).context("cannot read the system's roots");
     }
-    Ok(native.certs.iter().chain(std::iter::once(ca)).map(pem).collect())
+    let mut roots = native.certs;
+    roots.push(ca.clone().into_owned());
+    Ok(roots)
+}
+
+/// Certificates in one PEM text.
+pub(super) fn pem_of(certificates: &[CertificateDer<'_>]) -> String {
+    certificates.iter().map(pem).collect()
 }
 
 /// One certificate as PEM (RFC 7468 section 5.1).

@@ -1,6 +1,5 @@
 //! `exeat env`: the variables that point clients at the gateway.
 
-use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -11,7 +10,8 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
 use super::ca::open_ca;
-use super::{Ended, FileArgs, StateArgs, ca, show_load_error};
+use super::clients::{self, Proxy, Trust};
+use super::{Ended, FileArgs, StateArgs, show_load_error};
 use crate::config::Config;
 use crate::listener::endpoint::path_of;
 use crate::load;
@@ -70,11 +70,8 @@ pub(super) fn run(arguments: &EnvArgs, out: &mut impl Write) -> anyhow::Result<E
             (ca.cert().clone(), ca.cert_path().to_owned())
         }
     };
-    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let bundle = folder.join("bundle.pem");
-    ca::write_whole(&bundle, &ca::bundle(&cert)?).with_context(|| format!("cannot write {}", bundle.display()))?;
-    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned();
-    let mut variables = variables(&proxy, &absolute(bundle), &absolute(cert_path));
+    let trust = Trust::write(&folder, &cert, &cert_path)?;
+    let mut variables = clients::variables(&Proxy { url: proxy, except: "" }, &trust, "");
     variables.extend(endpoints(arguments, &config)?);
     out.write_all(arguments.shell.render(&variables).as_bytes())?;
     Ok(Ended::Clean)
@@ -90,48 +87,27 @@ pub(super) fn reachable(listener: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listener.port())
 }
 
-/// Every variable that some client reads. Both cases of the proxy variables are read by some client alone; bundles
-/// hold the system's roots too, since most of these variables replace a client's own.
-fn variables(proxy: &str, bundle: &str, ca: &str) -> Vec<(String, String)> {
-    let mut variables = Vec::new();
-    for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "grpc_proxy"] {
-        variables.push((name.to_owned(), proxy.to_owned()));
-    }
-    for name in ["NO_PROXY", "no_proxy"] {
-        variables.push((name.to_owned(), String::new()));
-    }
-    for name in [
-        "SSL_CERT_FILE",
-        "REQUESTS_CA_BUNDLE",
-        "CURL_CA_BUNDLE",
-        "GIT_SSL_CAINFO",
-        "PIP_CERT",
-        "CARGO_HTTP_CAINFO",
-        "npm_config_cafile",
-        "AWS_CA_BUNDLE",
-        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
-        "DENO_CERT",
-    ] {
-        variables.push((name.to_owned(), bundle.to_owned()));
-    }
-    // Node adds these certificates to its own.
-    variables.push(("NODE_EXTRA_CA_CERTS".to_owned(), ca.to_owned()));
-    variables.push(("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned()));
-    variables
-}
-
 /// One variable for each MCP server with a local endpoint, where the listener is known.
 fn endpoints(arguments: &EnvArgs, config: &Config) -> anyhow::Result<Vec<(String, String)>> {
     let listener = arguments.mcp.or(config.mcp.listen).filter(|listener| listener.port() != 0);
-    let Some(listener) = listener.map(reachable) else { return Ok(Vec::new()) };
+    let Some(listener) = listener else { return Ok(Vec::new()) };
     let servers = load::load(&arguments.files.inputs()).context("cannot name the MCP endpoints")?.mcp.endpoints;
+    Ok(endpoint_variables(listener, servers.keys()))
+}
+
+/// One variable for each of these servers, whose endpoint is at this listener.
+pub(super) fn endpoint_variables<'s>(
+    listener: SocketAddr,
+    servers: impl Iterator<Item = &'s String>,
+) -> Vec<(String, String)> {
+    let listener = reachable(listener);
     let variable = |server: &String| {
         let fit =
             |character: char| if character.is_ascii_alphanumeric() { character.to_ascii_uppercase() } else { '_' };
         let name: String = server.chars().map(fit).collect();
         (format!("EXEAT_MCP_{name}"), format!("http://{listener}{}", path_of(server)))
     };
-    Ok(servers.keys().map(variable).collect())
+    servers.map(variable).collect()
 }
 
 impl Shell {

@@ -4,6 +4,7 @@ mod annotations;
 mod ca;
 mod cases;
 mod check;
+mod clients;
 mod codes;
 mod diagnostics;
 mod diff;
@@ -14,10 +15,13 @@ mod merge;
 mod progress;
 mod ready;
 mod replay;
+#[cfg(target_os = "linux")]
+mod run;
 mod sarif;
 mod schema;
 mod serve;
 mod suggest;
+mod truststore;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -38,6 +42,8 @@ pub enum Ended {
     Found,
     /// Usage or unreadable input; exit code 2.
     Unusable,
+    /// As the command of a session, whose exit code this is.
+    Command(u8),
 }
 
 /// An egress gateway for agent sessions: lets out what the agent's manifest permits, and says why.
@@ -52,6 +58,9 @@ struct Cli {
 enum Command {
     /// Run the gateway; with nothing given, on a built-in example manifest
     Serve(serve::ServeArgs),
+    /// Run a command with a gateway of its own as its only way out
+    #[cfg(target_os = "linux")]
+    Run(run::RunArgs),
     /// Judge URLs and HOST:PORT authorities without a network
     Check(check::CheckArgs),
     /// Check now what the manifests' servers are good for, through the gateway's own way out
@@ -120,6 +129,12 @@ impl StateArgs {
 
 /// Runs a command line.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Ended {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    #[cfg(target_os = "linux")]
+    if arguments.get(1).is_some_and(|stage| stage == crate::sidecar::HELPER) {
+        crate::sidecar::helper::run(arguments.into_iter().skip(2));
+        return Ended::Clean;
+    }
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -132,6 +147,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Ended {
     };
     let ended = match &cli.command {
         Command::Serve(arguments) => serve::run(arguments),
+        #[cfg(target_os = "linux")]
+        Command::Run(arguments) => run::run(arguments),
         Command::Check(arguments) => check::run(arguments, &mut io::stdout().lock()),
         Command::Ready(arguments) => ready::run(arguments, &mut io::stdout().lock()),
         Command::Lint(arguments) => lint::run(arguments, &mut io::stdout().lock()),

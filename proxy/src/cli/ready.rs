@@ -26,6 +26,8 @@ pub(super) fn run(arguments: &ReadyArgs, out: &mut impl Write) -> anyhow::Result
         manifests: arguments.files.manifests.clone(),
         overrides: arguments.files.overrides.clone(),
         state_dir: arguments.state.folder(),
+        // Only its own checks come in.
+        private: true,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     let evidence = match runtime.block_on(server::check_readiness(&options)) {

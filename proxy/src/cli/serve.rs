@@ -56,6 +56,7 @@ pub(super) fn run(arguments: &ServeArgs) -> anyhow::Result<Ended> {
         manifests: arguments.files.manifests.clone(),
         overrides,
         state_dir: arguments.state.folder(),
+        private: false,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     runtime.block_on(serve(options, arguments.ready_file.as_deref()))
@@ -129,7 +130,7 @@ fn raise_descriptor_limit() {
 }
 
 /// Writes the ready file whole: a reader sees all of it or no file.
-fn write_ready(path: &Path, summary: &Summary) -> io::Result<()> {
+pub(super) fn write_ready(path: &Path, summary: &Summary) -> io::Result<()> {
     let mcp = endpoints(summary).collect();
     let ready = Ready { proxy: summary.proxy, admin: summary.admin, mcp, ca: &summary.ca, pid: std::process::id() };
     let partial = path.with_extension(format!("partial-{}", std::process::id()));
@@ -193,11 +194,21 @@ fn command_name() -> String {
     }
 }
 
-/// Logs to the standard error: text on a terminal, JSON lines otherwise. `EXEAT_LOG` sets the level.
+/// Logs to a file, as JSON lines.
+#[cfg(target_os = "linux")]
+pub(super) fn log_to(file: fs::File) {
+    let file = std::sync::Arc::new(file);
+    tracing_subscriber::fmt().with_env_filter(log_filter()).with_writer(file).json().flatten_event(true).init();
+}
+
+/// `EXEAT_LOG` sets the level.
+fn log_filter() -> EnvFilter {
+    EnvFilter::builder().with_env_var("EXEAT_LOG").try_from_env().unwrap_or_else(|_| EnvFilter::new("info"))
+}
+
+/// Logs to the standard error: text on a terminal, JSON lines otherwise.
 fn start_log() {
-    let filter =
-        EnvFilter::builder().with_env_var("EXEAT_LOG").try_from_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(log_filter()).with_writer(io::stderr);
     if io::stderr().is_terminal() {
         builder.with_ansi(super::diagnostics::color_wanted(&io::stderr())).with_target(false).compact().init();
     } else {

@@ -116,6 +116,22 @@ pub(super) fn run(arguments: &SuggestArgs, out: &mut impl Write) -> anyhow::Resu
     Ok(if suggestion.blocked.is_empty() && suggestion.hosts_left_out == 0 { Ended::Clean } else { Ended::Found })
 }
 
+/// Suggests rules for what a session asked for, as its events tell.
+#[cfg(target_os = "linux")]
+pub(super) fn of_session(events: &Path, out: &mut impl Write) -> anyhow::Result<()> {
+    let arguments = SuggestArgs {
+        level: Level::Auto,
+        wildcards: false,
+        only_permitted: false,
+        merge: None,
+        write: false,
+        format: Format::Auto,
+        json: false,
+        logs: vec![events.to_owned()],
+    };
+    run(&arguments, out).map(drop)
+}
+
 impl SuggestArgs {
     fn read(&self) -> anyhow::Result<Seen> {
         let mut all = Seen::default();

@@ -17,6 +17,23 @@ pub enum Binding {
 }
 
 impl Binding {
+    /// The places that hold what it needs.
+    pub(super) fn secrets(&self) -> Vec<&SecretSource> {
+        match self {
+            Self::Stored(source) => vec![source],
+            Self::Command(_) => Vec::new(),
+            Self::OAuth(source) => source.secrets(),
+        }
+    }
+
+    /// The variables that its program sees beside the usual ones.
+    pub(super) fn passed_variables(&self) -> &[String] {
+        match self {
+            Self::Command(source) => &source.pass_env,
+            Self::Stored(_) | Self::OAuth(_) => &[],
+        }
+    }
+
     /// The file that it writes, if it writes one.
     pub(super) fn store(&self) -> Option<&Path> {
         match self {
@@ -73,18 +90,27 @@ pub struct OAuthSource {
 }
 
 impl OAuthSource {
-    /// The files with secrets in them that it depends on.
-    pub(crate) fn secret_files(&self) -> Vec<PathBuf> {
+    /// The places of the secrets that it is made with.
+    fn secrets(&self) -> Vec<&SecretSource> {
         let client = match &self.client_auth {
             ClientAuth::None => None,
             ClientAuth::Basic(secret) | ClientAuth::Post(secret) => Some(secret),
             ClientAuth::PrivateKeyJwt { key, .. } => Some(key),
         };
-        let (first, store) = match &self.grant {
-            Grant::ClientCredentials => (None, None),
-            Grant::RefreshToken { first, store } => (Some(first), Some(store)),
+        let first = match &self.grant {
+            Grant::ClientCredentials => None,
+            Grant::RefreshToken { first, .. } => Some(first),
         };
-        let files = client.into_iter().chain(first).filter_map(|secret| match secret {
+        client.into_iter().chain(first).collect()
+    }
+
+    /// The files with secrets in them that it depends on.
+    pub(crate) fn secret_files(&self) -> Vec<PathBuf> {
+        let store = match &self.grant {
+            Grant::ClientCredentials => None,
+            Grant::RefreshToken { store, .. } => Some(store),
+        };
+        let files = self.secrets().into_iter().filter_map(|secret| match secret {
             SecretSource::Env(_) => None,
             SecretSource::File(path) => Some(path),
         });

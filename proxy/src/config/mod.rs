@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +55,37 @@ pub struct Config {
     pub limits: Limits,
     /// The admin listener.
     pub admin: Admin,
+    /// What `exeat run` closes in.
+    pub sessions: Sessions,
+}
+
+impl Config {
+    /// Every place that holds a secret of the gateway.
+    fn secret_sources(&self) -> impl Iterator<Item = &SecretSource> {
+        let auth = &self.listen.auth;
+        let accounts = auth.users.values().chain(auth.tokens.values());
+        let bound = self.bindings.values().flat_map(Binding::secrets);
+        bound.chain(accounts).chain(&self.upstream.proxy_authorization)
+    }
+
+    /// The variables of the environment that hold secrets of the gateway, or let its programs get at them.
+    pub(crate) fn secret_variables(&self) -> impl Iterator<Item = &str> {
+        let held = self.secret_sources().filter_map(|source| match source {
+            SecretSource::Env(name) => Some(name),
+            SecretSource::File(_) => None,
+        });
+        held.chain(self.bindings.values().flat_map(Binding::passed_variables)).map(String::as_str)
+    }
+
+    /// The files that hold secrets of the gateway, beside the CA's.
+    pub(crate) fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        let held = self.secret_sources().filter_map(|source| match source {
+            SecretSource::Env(_) => None,
+            SecretSource::File(path) => Some(path.as_path()),
+        });
+        let key = self.listen.tls.as_ref().map(|tls| tls.key.as_path());
+        held.chain(self.bindings.values().filter_map(Binding::store)).chain(key)
+    }
 }
 
 /// `[listen]`.
@@ -341,4 +372,32 @@ impl Default for Admin {
             readiness_interval: Some(Duration::from_secs(300)),
         }
     }
+}
+
+/// `[sessions]`.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    /// What to do about confinement.
+    pub isolate: Isolate,
+    /// Ports on which connections are caught, beside those that a rule names.
+    pub catch: Vec<u16>,
+    /// Unix sockets outside that the command may use.
+    pub sockets: Vec<PathBuf>,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self { isolate: Isolate::Auto, catch: vec![22, 80, 443], sockets: Vec::new() }
+    }
+}
+
+/// What to do about confinement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolate {
+    /// Confine where the system allows, and say where it does not.
+    Auto,
+    /// Confine, or do not run the command.
+    Require,
+    /// Do not confine.
+    Off,
 }

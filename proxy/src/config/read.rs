@@ -21,11 +21,12 @@ mod network;
 mod oauth;
 mod overrides;
 mod sections;
+mod sessions;
 mod sources;
 mod upstream;
 
 /// Sections that the contract names and this version does not serve.
-const UNSERVED: [&str; 2] = ["audit", "sessions"];
+const UNSERVED: [&str; 1] = ["audit"];
 
 impl Config {
     /// Reads a config file onto the defaults.
@@ -116,6 +117,7 @@ impl Reader {
         upstream::upstream(fields.section("upstream"), layer, &mut config.upstream);
         limits::limits(fields.section("limits"), &mut config.limits);
         network::admin(fields.section("admin"), &mut config.admin);
+        sessions::sessions(fields.section("sessions"), layer, &mut config.sessions);
         for section in UNSERVED {
             if let Some(field) = fields.take_reserved(section) {
                 let message = format!("this version does not serve the section `{section}`");

@@ -69,6 +69,7 @@ impl World {
             manifests: vec![manifest],
             overrides: Vec::new(),
             state_dir: folder.join("state"),
+            private: false,
         };
         let (gate, trigger) = runtime.block_on(Gateway::bind(options)).unwrap().into_gate();
         Self { runtime, gate, _trigger: trigger, port, seen }

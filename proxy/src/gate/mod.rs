@@ -7,6 +7,7 @@
 mod authenticate;
 mod fields;
 mod mcp;
+mod name;
 mod outgoing;
 mod redaction;
 mod refusal;

@@ -206,7 +206,7 @@ fn objection(
     (!permitted || !reaches).then_some(Cause::PolicyChanged)
 }
 
-fn judge<'s>(snapshot: &'s Snapshot, authority: &Authority) -> Judged<'s, Passage> {
+pub(super) fn judge<'s>(snapshot: &'s Snapshot, authority: &Authority) -> Judged<'s, Passage> {
     let concerned = snapshot.injector.concerns(authority) || snapshot.mcp.concerns(authority);
     permit::tunnel(&snapshot.policy, &snapshot.route.guard, authority, concerned)
 }

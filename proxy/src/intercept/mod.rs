@@ -87,7 +87,7 @@ pub(crate) async fn serve(
 }
 
 /// Reads until the first bytes can be told; none if the client ends before.
-async fn read_opening(stream: &mut Stream, first: &mut BytesMut) -> Option<Opening> {
+pub(crate) async fn read_opening(stream: &mut Stream, first: &mut BytesMut) -> Option<Opening> {
     let mut sniffer = Sniffer::default();
     loop {
         match sniffer.sniff(first) {

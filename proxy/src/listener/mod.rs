@@ -1,11 +1,14 @@
 //! Listening: connections are accepted, counted and served.
 
+pub(crate) mod caught;
 pub(crate) mod detect;
+pub(crate) mod dns;
 pub(crate) mod endpoint;
 mod entrance;
 pub(crate) mod held;
 pub(crate) mod http1;
 pub(crate) mod http2;
+pub(crate) mod names;
 pub(crate) mod proxy;
 pub(crate) mod proxy_protocol;
 pub(crate) mod redact;

@@ -92,7 +92,7 @@ async fn detect(stream: &mut Stream, first: &mut BytesMut, bounds: Bounds) -> Op
 }
 
 /// The limits in force for a new connection.
-fn bounds(gate: &Gate) -> Bounds {
+pub(super) fn bounds(gate: &Gate) -> Bounds {
     let limits = &gate.current.get().config.limits;
     Bounds {
         head_bytes: limits.header_bytes,
@@ -122,7 +122,7 @@ async fn streams(gate: &Arc<Gate>, client: Client, stream: Stream, first: BytesM
 
 /// Serves a tunnel to its end, over a connection whose place is `slot` or over a stream of one. Most tunnels are blind
 /// and idle, so what the other kinds need is kept out of the task.
-async fn tunnel(
+pub(super) async fn tunnel(
     gate: Arc<Gate>,
     stream: Stream,
     buffered: BytesMut,

@@ -87,6 +87,9 @@ struct Json<'l> {
     /// exeat's decision lines.
     #[serde(borrow)]
     url: Option<Cow<'l, str>>,
+    /// Which way it came in.
+    #[serde(borrow)]
+    entry: Option<Cow<'l, str>>,
     /// `exeat check --json`.
     #[serde(borrow)]
     input: Option<Cow<'l, str>>,
@@ -173,6 +176,11 @@ fn json(line: &str) -> Reading {
     }
     let asked = line.url.or(line.input).map(Cow::into_owned);
     let asked = asked.or_else(|| line.target.as_ref().and_then(EventTarget::asked));
+    // A name that a session asked for, most likely to reach it over TLS.
+    let asked = match line.entry.as_deref() {
+        Some("dns") => asked.map(|name| format!("{name}:443")),
+        _ => asked,
+    };
     match (asked, line.verdict.as_deref()) {
         (Some(asked), Some(verdict)) => {
             record(asked, line.reason.as_deref().map_or_else(|| by_verdict(verdict), let_out))
@@ -260,6 +268,10 @@ mod tests {
             (
                 r#"{"timestamp":"2026-11-30T08:31:00Z","level":"INFO","verdict":"deny","reason":"blocked","entry":"forward","method":"GET","url":"http://a.test/x","generation":1,"target":"exeat::decision"}"#,
                 seen("http://a.test/x", Some(false)),
+            ),
+            (
+                r#"{"verdict":"deny","reason":"not_allowed","entry":"dns","url":"a.test","target":"exeat::decision"}"#,
+                seen("a.test:443", Some(false)),
             ),
             (
                 r#"{"verdict":"error","reason":"dns_failed","entry":"connect","url":"a.test:443","target":"exeat::decision"}"#,

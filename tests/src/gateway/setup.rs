@@ -280,7 +280,8 @@ impl Setup {
         }
     }
 
-    fn spawn(&self, dir: &Path, ready_file: &Path) -> Child {
+    /// Writes its files into a folder, and returns the names of the manifests, outermost first.
+    pub(crate) fn write_files(&self, dir: &Path) -> Vec<String> {
         std::fs::write(dir.join("exeat.toml"), self.exeat_toml(dir)).unwrap();
         std::fs::write(dir.join("trusted.pem"), self.trusted.concat()).unwrap();
         let agent = self.agent_toml().map(|text| ("agent.toml".to_owned(), text));
@@ -288,12 +289,22 @@ impl Setup {
         for (name, text) in manifests.iter().chain(&self.files) {
             std::fs::write(dir.join(name), text).unwrap();
         }
+        manifests.into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// The variables that the gateway is to see.
+    pub(crate) fn environment(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.env.iter().map(|(name, value)| (name, value))
+    }
+
+    fn spawn(&self, dir: &Path, ready_file: &Path) -> Child {
+        let manifests = self.write_files(dir);
         let mut command = Command::new(binary());
         let admin = self.admin.map_or_else(|| "127.0.0.1:0".to_owned(), |addr| addr.to_string());
         command.arg("serve").args(["--listen", "127.0.0.1:0", "--admin", &admin]);
         let state = self.state_dir.clone().unwrap_or_else(|| dir.join("state"));
         command.arg("--ready-file").arg(ready_file).arg("--state-dir").arg(state).args(["-c", "exeat.toml"]);
-        for (name, _) in &manifests {
+        for name in &manifests {
             command.arg("-m").arg(name);
         }
         command.args(&self.args).current_dir(dir);

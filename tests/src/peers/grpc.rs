@@ -40,6 +40,12 @@ impl GrpcServer {
         Self { port: u16::try_from(port).unwrap(), _child: child, _reader: reader, _dir: dir }
     }
 
+    /// The port it listens on.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// `host:port`, for a name that leads here.
     #[must_use]
     pub fn authority(&self, host: &str) -> String {

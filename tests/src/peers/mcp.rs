@@ -66,6 +66,12 @@ impl McpServer {
         Self { front, backend, lines, _child: child, _reader: reader, _dir: dir }
     }
 
+    /// The port it listens on.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.front.port()
+    }
+
     /// The URL of its endpoint, for a name that leads here.
     #[must_use]
     pub fn url(&self, host: &str) -> String {

@@ -13,6 +13,7 @@ mod layers;
 mod listen;
 mod mcp;
 mod schema;
+mod sessions;
 mod shipped;
 
 /// The config of a text without problems.
@@ -69,7 +70,7 @@ prxoy = 1
 idle_timeout = \"soon\"
 
 [polcy]
-[sessions]
+[audit]
 ";
     assert_eq!(
         problems(text),
@@ -78,7 +79,7 @@ idle_timeout = \"soon\"
             "3:1 E0003 unknown key `prxoy` in `listen`",
             "6:16 E0006 `limits.idle_timeout`: expected a whole number and a unit, found `soon`",
             "8:2 E0003 unknown key `polcy`",
-            "9:2 E0301 this version does not serve the section `sessions`",
+            "9:2 E0301 this version does not serve the section `audit`",
         ]
     );
     assert_eq!(help("[polcy]"), "did you mean `policy`?");
@@ -108,11 +109,8 @@ fn every_section_is_a_table() {
 #[test]
 fn sections_that_are_not_served_are_refused() {
     assert_eq!(
-        problems("[audit]\non_full = \"block\"\n[sessions]\nx = 1\n"),
-        [
-            "1:2 E0301 this version does not serve the section `audit`",
-            "3:2 E0301 this version does not serve the section `sessions`",
-        ]
+        problems("[audit]\non_full = \"block\"\n"),
+        ["1:2 E0301 this version does not serve the section `audit`"]
     );
     assert_eq!(help("[audit]"), "remove `audit`: nothing in it would be in force");
     // Nor are they suggested to who mistypes another.
