@@ -1,0 +1,244 @@
+//! The gateway as a whole: started, reloaded, drained.
+
+mod assemble;
+mod error;
+mod reload;
+mod summary;
+mod ways_in;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+pub(crate) use assemble::check_readiness;
+pub use error::StartError;
+pub use summary::Summary;
+pub(crate) use ways_in::Inside;
+
+use crate::admin;
+use crate::drain;
+use crate::gate::Gate;
+use crate::intercept::Ca;
+use crate::listener::Listener;
+use crate::listener::unix::UnixSocket;
+use crate::load;
+use crate::metrics::Metrics;
+use crate::tally::Tally;
+use assemble::{assemble, inputs, keep_evidence, snapshot};
+use reload::{announce, reload_files};
+use summary::{exposed, summarise};
+use ways_in::{Catching, accept, accept_mcp, bind, bind_unix, catch, local, take_over};
+
+/// How often unused connections are looked through.
+const REAP_EVERY: Duration = Duration::from_secs(15);
+
+/// How long the end waits for a credential that is being renewed.
+const SETTLE_TIME: Duration = Duration::from_secs(5);
+
+/// What a gateway is started with.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// `exeat.toml`; none for the defaults.
+    pub config: Option<PathBuf>,
+    /// Manifests, outermost layer first.
+    pub manifests: Vec<PathBuf>,
+    /// `section.key=value`, in force over the config file.
+    pub overrides: Vec<String>,
+    /// Holds the CA.
+    pub state_dir: PathBuf,
+    /// Whether a session alone reaches the ways in, so that nobody has to authenticate.
+    pub private: bool,
+}
+
+/// A gateway that listens and is about to serve.
+#[derive(Debug)]
+pub struct Gateway {
+    gate: Arc<Gate>,
+    trigger: drain::Trigger,
+    proxy: TcpListener,
+    unix: Option<UnixSocket>,
+    admin: Option<TcpListener>,
+    mcp: Option<TcpListener>,
+    catching: Option<Catching>,
+    options: Options,
+    own: Vec<SocketAddr>,
+    connections: Arc<Semaphore>,
+    connection_limit: usize,
+    summary: Summary,
+    /// Reloads come one at a time.
+    reloading: Mutex<()>,
+}
+
+impl Gateway {
+    /// Loads everything and binds the listeners. Nothing is served yet.
+    ///
+    /// # Errors
+    /// Whatever keeps a file from being loaded or an address from being bound.
+    pub async fn bind(options: Options) -> Result<Self, StartError> {
+        Self::bind_for(options, None, None).await
+    }
+
+    /// As [`Gateway::bind`], for a session: adds its decisions up, and where the session is confined listens inside of
+    /// it and nowhere else.
+    ///
+    /// # Errors
+    /// As for [`Gateway::bind`].
+    pub(crate) async fn bind_for(
+        options: Options,
+        tally: Option<Arc<Tally>>,
+        inside: Option<Inside>,
+    ) -> Result<Self, StartError> {
+        let mut loaded = load::load(&inputs(&options))?;
+        if inside.is_some() {
+            // These are for clients from elsewhere, of whom there are none.
+            (loaded.config.listen.unix, loaded.config.listen.tls) = (None, None);
+        }
+        let listen = loaded.config.listen.proxy;
+        let (proxy, mcp, catching) = match inside {
+            None => (bind(listen, "--listen").await?, None, None),
+            Some(inside) => take_over(inside)
+                .map_err(|error| StartError::File(format!("cannot serve the session's sockets: {error}")))?,
+        };
+        let unix = loaded.config.listen.unix.as_deref().map(bind_unix).transpose()?;
+        let admin = match loaded.config.admin.listen {
+            Some(address) => Some(bind(address, "--admin").await?),
+            None => None,
+        };
+        let proxy_address = local(&proxy, listen, "--listen")?;
+        let admin_address = match (&admin, loaded.config.admin.listen) {
+            (Some(admin), Some(address)) => Some(local(admin, address, "--admin")?),
+            _ => None,
+        };
+        let mcp = match loaded.config.mcp.listen {
+            _ if catching.is_some() => mcp,
+            Some(address) => Some(bind(address, "[mcp] listen").await?),
+            None => None,
+        };
+        let mcp_address = mcp.as_ref().and_then(|mcp| mcp.local_addr().ok());
+        let ca = match &loaded.config.intercept.ca {
+            Some(files) => Ca::load(&files.cert, &files.key)?,
+            None => Ca::open(&options.state_dir)?,
+        };
+        // A port inside a session is none of this machine's.
+        let own: Vec<SocketAddr> = match &catching {
+            None => std::iter::once(proxy_address).chain(admin_address).chain(mcp_address).collect(),
+            Some(_) => admin_address.into_iter().collect(),
+        };
+        let metrics = Metrics::new()?;
+        let summary = summarise(&loaded, proxy_address, admin_address, mcp_address, &ca);
+        let snapshot = snapshot(1, loaded, &own, None, options.private)?;
+        let mut cautions = announce(&snapshot, &metrics);
+        cautions.extend(exposed(proxy_address, admin_address, mcp_address));
+        let limits = snapshot.config.limits.clone();
+        let (gate, trigger) = assemble(snapshot, metrics, ca, tally)?;
+        Ok(Self {
+            gate,
+            trigger,
+            proxy,
+            unix,
+            admin,
+            mcp,
+            catching,
+            options,
+            own,
+            connections: Arc::new(Semaphore::new(limits.connections)),
+            connection_limit: limits.connections,
+            summary: Summary { cautions, ..summary },
+            reloading: Mutex::new(()),
+        })
+    }
+
+    /// What requests meet, without a way in, and what begins its drain.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn into_gate(self) -> (Arc<Gate>, drain::Trigger) {
+        (self.gate, self.trigger)
+    }
+
+    /// Its metrics, which outlive it.
+    pub(crate) fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.gate.metrics)
+    }
+
+    /// What it serves.
+    #[must_use]
+    pub const fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// Serves until `shutdown` resolves, then drains: no new connections, requests under way are finished, tunnels get
+    /// the drain time. Loads the files anew each time `reload` yields.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>, mut reload: impl AsyncFnMut()) {
+        let Self {
+            gate,
+            trigger,
+            proxy,
+            unix,
+            admin,
+            mcp,
+            catching,
+            options,
+            own,
+            connections,
+            connection_limit,
+            reloading,
+            ..
+        } = self;
+        gate.metrics.ready.set(1);
+        if let Some(admin) = admin {
+            tokio::spawn(admin::serve(Arc::clone(&gate), admin));
+        }
+        tokio::spawn(reap(Arc::clone(&gate)));
+        tokio::spawn(keep_evidence(Arc::clone(&gate)));
+        let secure = gate.current.get().listen_tls.is_some();
+        let ways_in = std::iter::once((Listener::Tcp(proxy), secure));
+        let ways_in = ways_in.chain(unix.map(|unix| (Listener::Unix(unix), false)));
+        let mut accepting: Vec<_> = ways_in
+            .map(|(listener, secure)| accept(listener, secure, Arc::clone(&gate), Arc::clone(&connections)))
+            .chain(mcp.map(|mcp| accept_mcp(mcp, &gate, Arc::clone(&connections))))
+            .collect();
+        accepting.extend(catching.into_iter().flat_map(|catching| catch(catching, &gate, &connections)));
+        let reloads = async {
+            loop {
+                reload().await;
+                let _one = reloading.lock().unwrap_or_else(PoisonError::into_inner);
+                reload_files(&gate, &options, &own);
+            }
+        };
+        tokio::select! {
+            () = shutdown => {}
+            () = reloads => {}
+        }
+        gate.metrics.ready.set(0);
+        trigger.begin();
+        for accepting in accepting {
+            let _ = accepting.await;
+        }
+        let drain_time = gate.current.get().config.limits.drain_time;
+        let all = u32::try_from(connection_limit).unwrap_or(u32::MAX);
+        tracing::info!("draining");
+        match timeout(drain_time, connections.acquire_many(all)).await {
+            Ok(_) => tracing::info!("drained"),
+            Err(_) => tracing::warn!("the drain time is over; closing what is left"),
+        }
+        let snapshot = gate.current.get();
+        if timeout(SETTLE_TIME, snapshot.injector.sources().settle()).await.is_err() {
+            tracing::warn!("an authorization server has not answered; a refresh token that it replaced may be lost");
+        }
+    }
+}
+
+async fn reap(gate: Arc<Gate>) {
+    let mut every = tokio::time::interval(REAP_EVERY);
+    let mut drain = gate.drain.clone();
+    loop {
+        tokio::select! {
+            _ = every.tick() => gate.upstream.reap(),
+            () = drain.begun() => return,
+        }
+    }
+}
