@@ -276,9 +276,9 @@ impl Metrics {
             }
             self.readiness_time.with_label_values(&[&server.server]).set(server.checked_at_seconds);
             let Capability { protocol_version, transport, .. } = &server.capability;
-            if let (Some(revision), Some(transport)) = (protocol_version, transport) {
-                self.protocol_info.with_label_values(&[&*server.server, revision, transport]).set(1);
-            }
+            let revision = protocol_version.as_deref().unwrap_or("unknown");
+            let labels = [&*server.server, revision, transport.unwrap_or("unknown")];
+            self.protocol_info.with_label_values(&labels).set(1);
         }
     }
 
