@@ -278,9 +278,8 @@ impl Checks {
         reason: impl Into<String>,
         detail: impl Into<String>,
     ) {
-        for result in self.0.iter_mut().filter(|result| result.check == check) {
+        if let Some(result) = self.0.iter_mut().find(|result| result.check == check) {
             *result = CheckResult { check, status, reason: reason.into(), detail: detail.into() };
-            return;
         }
     }
 
