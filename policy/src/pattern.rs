@@ -118,11 +118,8 @@ impl fmt::Display for Pattern {
 /// The canonical spelling, as a URL; the scheme's default port is left out.
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.scheme, self.host)?;
-        if self.port != self.scheme.default_port() {
-            write!(f, ":{}", self.port)?;
-        }
-        f.write_str(&self.path)
+        let authority = self.scheme.short_authority(&self.host, self.port);
+        write!(f, "{}://{authority}{}", self.scheme, self.path)
     }
 }
 

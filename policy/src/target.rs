@@ -53,6 +53,12 @@ impl Scheme {
         }
     }
 
+    /// A host and a port as a URL of this scheme has them.
+    #[must_use]
+    pub const fn short_authority(self, host: &Host, port: u16) -> ShortAuthority<'_> {
+        ShortAuthority { scheme: self, host, port }
+    }
+
     /// Scheme and whether it is that of a WebSocket, from a name in any case.
     fn parse(name: &str) -> Option<(Self, bool)> {
         let schemes = [
@@ -199,6 +205,12 @@ impl Target {
         self.fragment
     }
 
+    /// Host, and port where it is not the scheme's default.
+    #[must_use]
+    pub const fn short_authority(&self) -> ShortAuthority<'_> {
+        self.scheme.short_authority(self.host(), self.port())
+    }
+
     /// Host and port.
     #[must_use]
     pub const fn authority(&self) -> &Authority {
@@ -288,14 +300,26 @@ impl Target {
     }
 }
 
+/// A host, and a port where it is not the scheme's default: what stands in a URL and in a Host field (RFC 9110
+/// section 7.2).
+#[derive(Clone, Copy, Debug)]
+pub struct ShortAuthority<'a> {
+    scheme: Scheme,
+    host: &'a Host,
+    port: u16,
+}
+
+impl fmt::Display for ShortAuthority<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.host.fmt(f)?;
+        if self.port == self.scheme.default_port() { Ok(()) } else { write!(f, ":{}", self.port) }
+    }
+}
+
 /// The URL as it is fetched: policy's scheme, the port where it is not the default, path and query.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.scheme, self.host())?;
-        if self.port() != self.scheme.default_port() {
-            write!(f, ":{}", self.port())?;
-        }
-        f.write_str(&self.path_and_query)
+        write!(f, "{}://{}{}", self.scheme, self.short_authority(), self.path_and_query)
     }
 }
 

@@ -53,8 +53,7 @@ struct OriginText<'a>(Scheme, &'a Authority);
 impl fmt::Display for OriginText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(scheme, authority) = self;
-        write!(f, "{scheme}://{}", authority.host())?;
-        if authority.port() == scheme.default_port() { Ok(()) } else { write!(f, ":{}", authority.port()) }
+        write!(f, "{scheme}://{}", scheme.short_authority(authority.host(), authority.port()))
     }
 }
 

@@ -9,18 +9,18 @@ use http::{HeaderValue, Request, Uri, Version, header};
 use super::refusal::Refusal;
 use crate::listener::http1::RequestBody;
 use crate::listener::http1::head::Framing;
-use crate::upstream::Protocol;
+use crate::upstream::{Failure, Protocol};
 
 /// How a request names its target in either version of HTTP: always from the one parsed target, never from the client's
 /// fields.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     /// The request target of HTTP/1.1, in origin form.
-    path: Uri,
+    path: PathAndQuery,
     /// Its Host field.
     host: HeaderValue,
-    /// What the pseudo-header fields of HTTP/2 are made of.
-    absolute: Uri,
+    /// What HTTP/2 has as `:scheme`.
+    scheme: Scheme,
     /// Whether the body has no length.
     chunked: bool,
     /// Whether the request opens a WebSocket.
@@ -32,37 +32,39 @@ impl Outgoing {
     pub(super) fn new(target: &Target, framing: Framing, websocket: bool) -> Result<Self, Refusal> {
         let path = PathAndQuery::from_maybe_shared(Bytes::copy_from_slice(target.path_and_query().as_bytes()))
             .map_err(|error| Refusal::new(Reason::Malformed, format_args!("the path cannot be sent on: {error}")))?;
-        let unfit = || Refusal::new(Reason::Malformed, "the host cannot stand in a Host field");
-        let host = if target.port() == target.scheme().default_port() {
-            HeaderValue::from_str(&target.host().to_string())
-        } else {
-            HeaderValue::from_str(&target.authority().to_string())
-        };
-        let host = host.map_err(|_| unfit())?;
-        let mut parts = Parts::default();
-        parts.scheme = Some(match target.scheme() {
+        let host = HeaderValue::try_from(target.short_authority().to_string())
+            .map_err(|_| Refusal::new(Reason::Malformed, "the host cannot stand in a Host field"))?;
+        let scheme = match target.scheme() {
             exeat_policy::target::Scheme::Http => Scheme::HTTP,
             exeat_policy::target::Scheme::Https => Scheme::HTTPS,
-        });
-        parts.authority = Some(Authority::try_from(host.as_bytes()).map_err(|_| unfit())?);
-        parts.path_and_query = Some(path.clone());
-        let absolute = Uri::from_parts(parts).map_err(|_| unfit())?;
-        Ok(Self { path: Uri::from(path), host, absolute, chunked: framing == Framing::Chunked, websocket })
+        };
+        Ok(Self { path, host, scheme, chunked: framing == Framing::Chunked, websocket })
+    }
+
+    /// What the pseudo-header fields of HTTP/2 are made of.
+    fn absolute(&self) -> Result<Uri, Failure> {
+        let mut parts = Parts::default();
+        let authority = Authority::try_from(self.host.as_bytes());
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(authority.map_err(|_| Failure::protocol("its host cannot stand in :authority"))?);
+        parts.path_and_query = Some(self.path.clone());
+        Uri::from_parts(parts).map_err(|_| Failure::protocol("its URL cannot be sent"))
     }
 
     /// Makes a request fit for a connection, whichever it was fit for before.
-    pub(super) fn fit(&self, request: &mut Request<RequestBody>, protocol: Protocol) {
+    ///
+    /// # Errors
+    /// HTTP/2 has no way to name the target.
+    pub(super) fn fit(&self, request: &mut Request<RequestBody>, protocol: Protocol) -> Result<(), Failure> {
         let te = request.headers().contains_key(header::TE);
-        let uri = match protocol {
-            Protocol::Http1 => &self.path,
-            Protocol::Http2 => &self.absolute,
+        *request.uri_mut() = match protocol {
+            Protocol::Http1 => Uri::from(self.path.clone()),
+            Protocol::Http2 => self.absolute()?,
         };
-        uri.clone_into(request.uri_mut());
         let headers = request.headers_mut();
         match protocol {
             Protocol::Http1 => {
                 headers.insert(header::HOST, self.host.clone());
-                // Said explicitly, because hyper takes a GET of unknown length for one without a body.
                 if self.chunked {
                     headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
                 }
@@ -81,6 +83,7 @@ impl Outgoing {
                 *request.version_mut() = Version::HTTP_2;
             }
         }
+        Ok(())
     }
 }
 
@@ -104,14 +107,14 @@ mod tests {
         let outgoing = outgoing("https://a.test:443/x?y=1", false);
         let mut request = request();
         for _ in 0..2 {
-            outgoing.fit(&mut request, Protocol::Http1);
+            outgoing.fit(&mut request, Protocol::Http1).unwrap();
             assert_eq!(request.uri(), "/x?y=1");
             assert_eq!((request.version(), request.headers().len()), (Version::HTTP_11, 4));
             assert_eq!(
                 (&request.headers()["host"], &request.headers()["connection"]),
                 (&"a.test".parse().unwrap(), &"TE".parse().unwrap())
             );
-            outgoing.fit(&mut request, Protocol::Http2);
+            outgoing.fit(&mut request, Protocol::Http2).unwrap();
             assert_eq!(request.uri(), "https://a.test/x?y=1");
             assert_eq!((request.version(), request.headers().len()), (Version::HTTP_2, 1));
         }
@@ -123,7 +126,7 @@ mod tests {
             [("http://a.test:8080/", "a.test:8080"), ("http://[::1]/", "[::1]"), ("http://1.2.3.4:81/", "1.2.3.4:81")]
         {
             let mut request = request();
-            outgoing(url, false).fit(&mut request, Protocol::Http2);
+            outgoing(url, false).fit(&mut request, Protocol::Http2).unwrap();
             assert_eq!(request.uri().authority().unwrap().as_str(), authority);
         }
     }
@@ -131,7 +134,7 @@ mod tests {
     #[test]
     fn a_websocket_keeps_its_upgrade() {
         let mut request = request();
-        outgoing("http://a.test/", true).fit(&mut request, Protocol::Http1);
+        outgoing("http://a.test/", true).fit(&mut request, Protocol::Http1).unwrap();
         assert_eq!(
             (&request.headers()["connection"], &request.headers()["upgrade"]),
             (&"Upgrade".parse().unwrap(), &"websocket".parse().unwrap())

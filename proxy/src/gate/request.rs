@@ -32,7 +32,7 @@ use crate::metrics::TunnelResult;
 use crate::permit::{self, Permit};
 use crate::snapshot::Snapshot;
 use crate::tunnel::Kind;
-use crate::upstream::{Failure, Fate, Lease, Protocol, Raw, Speaks, Unsent, UpstreamBody};
+use crate::upstream::{Failure, Fate, Lease, Protocol, Speaks, Unsent, UpstreamBody};
 
 impl Gate {
     /// Judges a request and, if it may go out, sends it and brings its answer.
@@ -116,7 +116,7 @@ impl Gate {
                         Err(failure) => Reply::Response(self.explain(subject, failure.into())),
                     }
                 }
-                Some(websocket) => match self.switch(subject.caller, response, websocket, target).await {
+                Some(websocket) => match self.switch(subject.caller, response, websocket, target) {
                     Ok(reply) => reply,
                     Err(failure) => Reply::Response(self.explain(subject, failure.into())),
                 },
@@ -160,7 +160,7 @@ impl Gate {
                 Bound { names, credentials: Some(credentials), redaction }
             }
         };
-        let lease = self.upstream.connect(&snapshot.route, permit, speaks).await?;
+        let lease = self.upstream.connect(&snapshot.route, permit, speaks, prepared.once).await?;
         Ok((bound, lease))
     }
 
@@ -195,7 +195,8 @@ impl Gate {
         let outgoing = Outgoing::new(target, framing, websocket.is_some())?;
         self.pseudonym.sign(&mut headers, version);
         let hopeless = subject.caller.client.address == Address::Inner(Purpose::Hopeless);
-        Ok(Prepared { method, headers, outgoing, websocket, injection, hopeless })
+        let once = !(method.is_safe() && matches!(body, RequestBody::Empty));
+        Ok(Prepared { method, headers, outgoing, websocket, injection, once, hopeless })
     }
 
     /// Sends a request. One that surely was not processed is sent again on a new connection, once: where a pooled
@@ -208,7 +209,7 @@ impl Gate {
         mut request: Request<RequestBody>,
     ) -> Result<Response<UpstreamBody>, Failure> {
         let (reused, protocol) = (lease.is_reused(), lease.protocol());
-        way.outgoing.fit(&mut request, protocol);
+        way.outgoing.fit(&mut request, protocol)?;
         let safe = request.method().is_safe();
         let may_repeat = protocol == Protocol::Http2 || (reused && safe);
         let spare = (may_repeat && matches!(request.body(), RequestBody::Empty)).then(|| Box::new(copy(&request)));
@@ -227,7 +228,7 @@ impl Gate {
         };
         let Some(mut request) = again else { return Err(failure) };
         let lease = self.upstream.connect_anew(&way.snapshot.route, way.permit, way.speaks).await?;
-        way.outgoing.fit(&mut request, lease.protocol());
+        way.outgoing.fit(&mut request, lease.protocol())?;
         patiently(patience, progress, lease.send(*request, way.interim)).await?.map_err(|unsent| unsent.failure)
     }
 
@@ -249,10 +250,10 @@ impl Gate {
     }
 
     /// Opens a WebSocket, if that is what upstream's 101 means.
-    async fn switch(
+    fn switch(
         &self,
         caller: &Caller,
-        mut response: Response<UpstreamBody>,
+        response: Response<UpstreamBody>,
         websocket: WebSocket,
         target: &Target,
     ) -> Result<Reply<Switch>, Failure> {
@@ -265,9 +266,8 @@ impl Gate {
             return Err(Failure::protocol("its 101 does not accept the WebSocket that was asked for"));
         }
         let Some(slot) = websocket.slot else { return Err(Failure::protocol("it accepted no WebSocket")) };
-        let upgraded = hyper::upgrade::on(&mut response).await.ok();
-        let upstream = upgraded.and_then(Raw::new).ok_or_else(|| Failure::protocol("it closed early"))?;
-        let (mut parts, _) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
+        let upstream = body.into_raw().ok_or_else(|| Failure::protocol("it switched protocols over HTTP/2"))?;
         clean_answer(&mut parts.headers);
         self.pseudonym.sign(&mut parts.headers, parts.version);
         parts.headers.remove(header::CONTENT_LENGTH);
@@ -306,6 +306,8 @@ struct Prepared<'a> {
     outgoing: Outgoing,
     websocket: Option<WebSocket>,
     injection: Option<&'a Injection>,
+    /// Whether it cannot be sent again.
+    once: bool,
     /// Whether a credential that no server takes is put on in place of the bound one.
     hopeless: bool,
 }
@@ -415,11 +417,7 @@ pub(super) struct WithoutQuery<'a>(pub(super) &'a Target);
 impl fmt::Display for WithoutQuery<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let target = self.0;
-        write!(f, "{}://{}", target.scheme(), target.host())?;
-        if target.port() != target.scheme().default_port() {
-            write!(f, ":{}", target.port())?;
-        }
-        f.write_str(target.path())?;
+        write!(f, "{}://{}{}", target.scheme(), target.short_authority(), target.path())?;
         match target.query() {
             Some(query) => write!(f, "?({} bytes)", query.len()),
             None => Ok(()),

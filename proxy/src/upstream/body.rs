@@ -1,5 +1,6 @@
 //! The body of an answer on its way from upstream.
 
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -7,18 +8,17 @@ use bytes::Bytes;
 use h2::RecvStream;
 use http::{HeaderMap, header};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use prometheus::IntCounter;
 
-use super::Lease;
-use super::shared::Upload;
+use super::http1::Incoming;
+use super::raw::Raw;
+use super::shared::{Place, Upload};
 use crate::listener::http2::poll_received;
 
 /// The body of an answer. When it has been read to its end its connection goes back to the pool.
 #[derive(Debug)]
 pub(crate) struct UpstreamBody {
     source: Source,
-    lease: Option<Lease>,
     count: Option<IntCounter>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct UpstreamBody {
 #[derive(Debug)]
 pub(super) enum Source {
     /// A connection of HTTP/1.1.
-    Http1(Incoming),
+    Http1(Box<Incoming>),
     /// A stream of HTTP/2.
     Http2(Box<Streamed>),
 }
@@ -39,13 +39,15 @@ pub(super) struct Streamed {
     length: Option<u64>,
     /// What is left of the request, which goes on until the answer is given up.
     upload: Option<Upload>,
+    /// The stream's place on its connection; given back behind the body.
+    place: Option<Place>,
 }
 
 impl Streamed {
-    pub(super) fn new(incoming: RecvStream, headers: &HeaderMap, upload: Option<Upload>) -> Self {
+    pub(super) fn new(incoming: RecvStream, headers: &HeaderMap, upload: Option<Upload>, place: Place) -> Self {
         // A length that is none was refused by the framing.
         let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        Self { incoming, data_ended: false, length, upload }
+        Self { incoming, data_ended: false, length, upload, place: Some(place) }
     }
 }
 
@@ -54,15 +56,23 @@ impl Streamed {
 pub(crate) enum BodyError {
     /// On a connection of HTTP/1.1.
     #[error("{0}")]
-    Http1(#[from] hyper::Error),
+    Http1(#[from] io::Error),
     /// On a stream of HTTP/2.
     #[error("{0}")]
     Http2(#[from] h2::Error),
 }
 
 impl UpstreamBody {
-    pub(super) const fn new(source: Source, lease: Lease) -> Self {
-        Self { source, lease: Some(lease), count: None }
+    pub(super) const fn new(source: Source) -> Self {
+        Self { source, count: None }
+    }
+
+    /// The connection, where the head switched it to something else; HTTP/2 has no such answer.
+    pub(crate) fn into_raw(mut self) -> Option<Raw> {
+        match &mut self.source {
+            Source::Http1(incoming) => incoming.take_raw(),
+            Source::Http2(_) => None,
+        }
     }
 
     /// Has the body's bytes counted as they go by.
@@ -71,14 +81,15 @@ impl UpstreamBody {
     }
 
     fn release(&mut self) {
-        if let Source::Http2(streamed) = &mut self.source
-            && let Some(upload) = streamed.upload.take()
-        {
-            // The whole answer is there, and the request may still be read.
-            upload.detach();
-        }
-        if let Some(lease) = self.lease.take() {
-            lease.give_back();
+        match &mut self.source {
+            Source::Http1(incoming) => incoming.release(),
+            Source::Http2(streamed) => {
+                if let Some(upload) = streamed.upload.take() {
+                    // The whole answer is there, and the request may still be read.
+                    upload.detach();
+                }
+                streamed.place = None;
+            }
         }
     }
 }
@@ -89,9 +100,7 @@ impl Body for UpstreamBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = match &mut self.source {
-            Source::Http1(incoming) => {
-                ready!(Pin::new(incoming).poll_frame(cx)).map(|frame| frame.map_err(BodyError::from))
-            }
+            Source::Http1(incoming) => ready!(incoming.poll_frame(cx)).map(|frame| frame.map_err(BodyError::from)),
             Source::Http2(streamed) => {
                 let Streamed { incoming, data_ended, .. } = &mut **streamed;
                 ready!(poll_received(incoming, data_ended, cx)).map(|frame| frame.map_err(BodyError::from))
@@ -103,15 +112,14 @@ impl Body for UpstreamBody {
         match &frame {
             None => self.release(),
             Some(Ok(_)) if self.is_end_stream() => self.release(),
-            Some(Ok(_)) => {}
-            Some(Err(_)) => self.lease = None,
+            Some(Ok(_) | Err(_)) => {}
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            Source::Http1(incoming) => incoming.is_end_stream(),
+            Source::Http1(incoming) => incoming.is_ended(),
             Source::Http2(streamed) => streamed.incoming.is_end_stream(),
         }
     }

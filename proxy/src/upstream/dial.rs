@@ -8,8 +8,6 @@ use std::task::{Context, Poll};
 use exeat_policy::Reason;
 use exeat_policy::target::Scheme;
 use http::Uri;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper::rt::{Read, Write};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, MaybeHttpsStream};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
@@ -19,10 +17,10 @@ use tower_service::Service;
 use super::Speaks;
 use super::failure::Failure;
 use super::race::{interleaved, race};
+use super::raw::Io;
 use super::shared::{self, Shared};
 use super::tls::ClientTls;
 use crate::guard::CheckedAddr;
-use crate::listener::http1::RequestBody;
 use crate::permit::Origin;
 
 /// Connects to the first of `addresses` that accepts.
@@ -51,7 +49,7 @@ async fn attempt(address: CheckedAddr) -> io::Result<TcpStream> {
 /// A connection that has carried nothing yet.
 pub(super) enum Fresh {
     /// It speaks HTTP/1.1.
-    Http1(SendRequest<RequestBody>),
+    Http1(Io),
     /// It speaks HTTP/2.
     Http2(Shared),
 }
@@ -67,21 +65,15 @@ pub(super) async fn handshake(
         Scheme::Http if speaks == Speaks::Http2 => {
             Shared::handshake(MaybeHttpsStream::Http(TokioIo::new(stream))).await.map(Fresh::Http2)
         }
-        Scheme::Http => http1(TokioIo::new(stream)).await,
+        Scheme::Http => Ok(Fresh::Http1(Io::Plain(stream))),
         Scheme::Https => {
             let stream = secure(stream, origin, tls, speaks).await?;
-            if chose_http2(&stream) { Shared::handshake(stream).await.map(Fresh::Http2) } else { http1(stream).await }
+            match chose_http2(&stream) {
+                true => Shared::handshake(stream).await.map(Fresh::Http2),
+                false => Ok(Fresh::Http1(Io::Secured(Box::new(TokioIo::new(stream))))),
+            }
         }
     }
-}
-
-async fn http1(io: impl Read + Write + Send + Unpin + 'static) -> Result<Fresh, Failure> {
-    let mut builder = http1::Builder::new();
-    // The head of an answer has to fit; a body is streamed and does not count.
-    builder.max_headers(256);
-    let (sender, connection) = builder.handshake(io).await.map_err(|error| Failure::from_hyper(&error))?;
-    tokio::spawn(connection.with_upgrades());
-    Ok(Fresh::Http1(sender))
 }
 
 fn chose_http2(stream: &shared::Io) -> bool {

@@ -45,11 +45,7 @@ pub(crate) async fn fetch(
     bounds: Bounds,
 ) -> Result<(StatusCode, Zeroizing<Vec<u8>>), Failure> {
     let Message { method, target, mut headers, body } = message;
-    let host = if target.port() == target.scheme().default_port() {
-        HeaderValue::from_str(&target.host().to_string())
-    } else {
-        HeaderValue::from_str(&target.authority().to_string())
-    };
+    let host = HeaderValue::try_from(target.short_authority().to_string());
     headers.insert(header::HOST, host.map_err(|_| Failure::protocol("its host cannot stand in a Host field"))?);
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = method;

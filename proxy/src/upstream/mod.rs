@@ -8,6 +8,7 @@ mod body;
 mod dial;
 mod failure;
 mod fetch;
+mod http1;
 mod next;
 mod pool;
 mod race;
@@ -31,6 +32,7 @@ use body::{Source, Streamed};
 use dial::Fresh;
 pub(crate) use failure::{Failure, Fate};
 pub(crate) use fetch::{Bounds, Message, fetch};
+use http1::Connection;
 pub(crate) use next::NextProxy;
 use pool::{Pool, Sender, Turn};
 pub(crate) use raw::Raw;
@@ -92,8 +94,6 @@ pub(crate) enum Protocol {
 #[derive(Debug)]
 pub(crate) struct Lease {
     sender: Sender,
-    key: pool::Key,
-    pool: Arc<Pool>,
     reused: bool,
 }
 
@@ -103,11 +103,18 @@ impl Upstream {
         Self { pool: Arc::new(Pool::new(idle)) }
     }
 
-    /// Gets a connection for one request: a pooled one, or a new one. While a connection is being made that may turn
+    /// Gets a connection for one request, of which there is only this `once` if it cannot be sent again: a pooled one,
+    /// or a new one. While a connection is being made that may turn
     /// out to be one for many requests, the others wait for it, once.
-    pub(crate) async fn connect(&self, route: &Route, permit: &Permit, speaks: Speaks) -> Result<Lease, Failure> {
+    pub(crate) async fn connect(
+        &self,
+        route: &Route,
+        permit: &Permit,
+        speaks: Speaks,
+        once: bool,
+    ) -> Result<Lease, Failure> {
         let key = pool::Key::new(route.generation, permit.origin());
-        if let Some(lease) = self.reuse(&key, speaks) {
+        if let Some(lease) = self.reuse(&key, speaks, once) {
             return Ok(lease);
         }
         let _leader = match self.pool.turn(&key, speaks) {
@@ -115,7 +122,7 @@ impl Upstream {
             Turn::After(mut done) => {
                 // The sender sends nothing: its end is the news.
                 let _ = done.changed().await;
-                if let Some(lease) = self.reuse(&key, speaks) {
+                if let Some(lease) = self.reuse(&key, speaks, once) {
                     return Ok(lease);
                 }
                 None
@@ -125,9 +132,8 @@ impl Upstream {
         self.connect_anew(route, permit, speaks).await
     }
 
-    fn reuse(&self, key: &pool::Key, speaks: Speaks) -> Option<Lease> {
-        let sender = self.pool.take(key, speaks)?;
-        Some(Lease { sender, key: key.clone(), pool: Arc::clone(&self.pool), reused: true })
+    fn reuse(&self, key: &pool::Key, speaks: Speaks, once: bool) -> Option<Lease> {
+        Some(Lease { sender: self.pool.take(key, speaks, once)?, reused: true })
     }
 
     /// Makes a new connection for one request.
@@ -140,19 +146,19 @@ impl Upstream {
         .await
         .map_err(|_| Failure::connect_timeout())??;
         let sender = match fresh {
-            Fresh::Http1(sender) => {
+            Fresh::Http1(io) => {
                 if speaks == Speaks::Negotiated {
                     self.pool.note_unshared(key.clone());
                 }
-                Sender::Http1(sender)
+                Sender::Http1(Connection::new(io, key, Arc::clone(&self.pool)))
             }
             Fresh::Http2(shared) => {
                 let place = shared.claim().ok_or_else(|| Failure::protocol("it takes no requests"))?;
-                self.pool.share(key.clone(), shared.clone());
-                Sender::Http2 { shared, _place: place }
+                self.pool.share(key, shared.clone());
+                Sender::Http2 { shared, place }
             }
         };
-        Ok(Lease { sender, key, pool: Arc::clone(&self.pool), reused: false })
+        Ok(Lease { sender, reused: false })
     }
 
     /// Dials for a tunnel.
@@ -253,38 +259,21 @@ impl Lease {
 
     /// Sends a request and waits for the head of its answer. Interim answers before it go to `interim`.
     pub(crate) async fn send(
-        mut self,
-        mut request: Request<RequestBody>,
+        self,
+        request: Request<RequestBody>,
         interim: Option<&Interim>,
     ) -> Result<Response<UpstreamBody>, Unsent> {
-        match &mut self.sender {
-            Sender::Http1(sender) => {
-                if let Some(interim) = interim.cloned() {
-                    hyper::ext::on_informational(&mut request, move |ahead| {
-                        interim.push_clean(ahead.status(), ahead.headers().clone());
-                    });
-                }
-                match sender.try_send_request(request).await {
-                    Ok(response) => Ok(response.map(|incoming| UpstreamBody::new(Source::Http1(incoming), self))),
-                    Err(mut error) => {
-                        let request = error.take_message().map(Box::new);
-                        let failure = Failure::from_hyper(&error.into_error());
-                        Err(Unsent { failure, fate: Fate::Unknown, request })
-                    }
-                }
+        match self.sender {
+            Sender::Http1(connection) => {
+                let response = connection.send(request, interim).await?;
+                Ok(response.map(|incoming| UpstreamBody::new(Source::Http1(Box::new(incoming)))))
             }
-            Sender::Http2 { shared, .. } => {
+            Sender::Http2 { shared, place } => {
                 let Answer { response, upload } = shared.send(request, interim).await?;
                 let (parts, incoming) = response.into_parts();
-                let source = Source::Http2(Box::new(Streamed::new(incoming, &parts.headers, upload)));
-                Ok(Response::from_parts(parts, UpstreamBody::new(source, self)))
+                let streamed = Streamed::new(incoming, &parts.headers, upload, place);
+                Ok(Response::from_parts(parts, UpstreamBody::new(Source::Http2(Box::new(streamed)))))
             }
-        }
-    }
-
-    fn give_back(self) {
-        if let Sender::Http1(sender) = self.sender {
-            self.pool.put(self.key, sender);
         }
     }
 }

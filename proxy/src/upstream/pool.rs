@@ -8,12 +8,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hyper::client::conn::http1::SendRequest;
 use tokio::sync::watch;
 
+use super::http1::Connection;
 use super::shared::{Place, Shared};
 use super::{Protocol, Speaks};
-use crate::listener::http1::RequestBody;
 use crate::permit::Origin;
 
 /// The most connections that wait for one origin.
@@ -27,9 +26,9 @@ const MAX_IDLE: usize = 4096;
 #[derive(Debug)]
 pub(super) enum Sender {
     /// A connection of its own.
-    Http1(SendRequest<RequestBody>),
+    Http1(Box<Connection>),
     /// A place on a shared one.
-    Http2 { shared: Shared, _place: Place },
+    Http2 { shared: Shared, place: Place },
 }
 
 impl Sender {
@@ -56,13 +55,13 @@ impl Key {
 
 #[derive(Debug)]
 struct Idle {
-    sender: SendRequest<RequestBody>,
+    connection: Box<Connection>,
     since: Instant,
 }
 
 impl Idle {
-    fn is_good(&self, time: Duration) -> bool {
-        !self.sender.is_closed() && self.since.elapsed() < time
+    fn is_good(&mut self, time: Duration) -> bool {
+        self.since.elapsed() < time && self.connection.is_quiet()
     }
 }
 
@@ -84,7 +83,7 @@ impl Shelf {
     }
 
     fn reap(&mut self, time: Duration) {
-        self.idle.retain(|idle| idle.is_good(time));
+        self.idle.retain_mut(|idle| idle.is_good(time));
         self.shared.retain(|shared| !shared.is_closed() && !shared.is_idle_for(time));
     }
 }
@@ -133,39 +132,32 @@ impl Pool {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes room on a shared connection, or else the connection that was used last and is ready.
-    pub(super) fn take(&self, key: &Key, speaks: Speaks) -> Option<Sender> {
+    /// Takes room on a shared connection, or else the connection that was used last and is still good. What cannot be
+    /// sent again is given one that is so for sure.
+    pub(super) fn take(&self, key: &Key, speaks: Speaks, once: bool) -> Option<Sender> {
         let mut shelves = self.shelves();
         let Shelves { by_key, count, .. } = &mut *shelves;
         let shelf = by_key.get_mut(key)?;
         let before = shelf.len();
-        shelf.reap(self.idle);
-        let claim = |shared: &Shared| Some(Sender::Http2 { shared: shared.clone(), _place: shared.claim()? });
-        let found = if speaks == Speaks::Http1 { None } else { shelf.shared.iter().find_map(claim) };
-        let found = match found {
-            None if speaks != Speaks::Http2 => {
-                let at = shelf.idle.iter().rposition(|idle| idle.sender.is_ready());
-                at.map(|at| Sender::Http1(shelf.idle.remove(at).sender))
+        let claim = |shared: &Shared| Some(Sender::Http2 { shared: shared.clone(), place: shared.claim()? });
+        let mut found = if speaks == Speaks::Http1 { None } else { shelf.shared.iter().find_map(claim) };
+        while found.is_none() && speaks != Speaks::Http2 {
+            let Some(mut idle) = shelf.idle.pop() else { break };
+            if idle.is_good(self.idle) && (!once || idle.connection.is_surely_quiet()) {
+                found = Some(Sender::Http1(idle.connection));
             }
-            found => found,
-        };
-        *count -= before - shelf.len();
-        if shelf.len() == 0 {
-            by_key.remove(key);
         }
+        *count -= before - shelf.len();
         found
     }
 
     /// Puts a connection back.
-    pub(super) fn put(&self, key: Key, sender: SendRequest<RequestBody>) {
-        if sender.is_closed() {
-            return;
-        }
+    pub(super) fn put(&self, key: Key, connection: Box<Connection>) {
         let mut shelves = self.shelves();
         if let Some(shelf) = shelves.shelf(key)
             && shelf.idle.len() < MAX_IDLE_PER_ORIGIN
         {
-            shelf.idle.push(Idle { sender, since: Instant::now() });
+            shelf.idle.push(Idle { connection, since: Instant::now() });
             shelves.count += 1;
         }
     }

@@ -1,12 +1,11 @@
 //! A connection to upstream that is no longer HTTP.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes};
-use hyper::upgrade::{Parts, Upgraded};
 use hyper_rustls::MaybeHttpsStream;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -23,38 +22,37 @@ pub(crate) struct Raw {
     io: Io,
 }
 
+/// What a connection of HTTP/1.1 runs over.
 #[derive(Debug)]
-enum Io {
+pub(super) enum Io {
+    /// TCP.
     Plain(TcpStream),
+    /// TLS.
     Secured(Box<TokioIo<Secured>>),
 }
 
+impl Io {
+    /// The socket under it.
+    pub(super) fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Secured(secured) => match secured.inner() {
+                MaybeHttpsStream::Http(io) => io.inner(),
+                MaybeHttpsStream::Https(tls) => tls.inner().get_ref().0.inner().inner(),
+            },
+        }
+    }
+}
+
 impl Raw {
-    /// Takes a connection out of hyper's hands; none if it is not one that this module's parent has made.
-    pub(crate) fn new(upgraded: Upgraded) -> Option<Self> {
-        let upgraded = match upgraded.downcast::<TokioIo<TcpStream>>() {
-            Ok(Parts { io, read_buf, .. }) => {
-                return Some(Self { front: read_buf, io: Io::Plain(io.into_inner()) });
-            }
-            Err(upgraded) => upgraded,
-        };
-        let Parts { io, read_buf, .. } = upgraded.downcast::<Secured>().ok()?;
-        Some(match io {
-            MaybeHttpsStream::Http(io) => Self { front: read_buf, io: Io::Plain(io.into_inner()) },
-            secured => Self { front: read_buf, io: Io::Secured(Box::new(TokioIo::new(secured))) },
-        })
+    /// A connection from which `front` was read already.
+    pub(super) const fn new(io: Io, front: Bytes) -> Self {
+        Self { front, io }
     }
 
     /// The address at its other end.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
-        let socket = match &self.io {
-            Io::Plain(socket) => socket,
-            Io::Secured(secured) => match secured.inner() {
-                MaybeHttpsStream::Http(io) => io.inner(),
-                MaybeHttpsStream::Https(tls) => tls.inner().get_ref().0.inner().inner(),
-            },
-        };
-        socket.peer_addr().ok().map(|address| address.ip())
+        self.io.socket().peer_addr().ok().map(|address| address.ip())
     }
 }
 
@@ -69,17 +67,49 @@ impl Side for Raw {
 
 macro_rules! each {
     ($self:expr, $io:ident => $call:expr) => {
-        match &mut $self.get_mut().io {
+        match $self.get_mut() {
             Io::Plain($io) => $call,
             Io::Secured($io) => $call,
         }
     };
 }
 
+impl AsyncRead for Io {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        each!(self, io => Pin::new(io).poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        each!(self, io => Pin::new(io).poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(self, io => Pin::new(io).poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, io => Pin::new(io).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, io => Pin::new(io).poll_shutdown(cx))
+    }
+}
+
 impl AsyncRead for Raw {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.front.is_empty() {
-            return each!(self, io => Pin::new(io).poll_read(cx, buf));
+            return Pin::new(&mut self.io).poll_read(cx, buf);
         }
         let length = self.front.len().min(buf.remaining());
         buf.put_slice(self.front.get(..length).unwrap_or_default());
@@ -92,15 +122,15 @@ impl AsyncRead for Raw {
 }
 
 impl AsyncWrite for Raw {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        each!(self, io => Pin::new(io).poll_write(cx, buf))
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, io => Pin::new(io).poll_flush(cx))
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, io => Pin::new(io).poll_shutdown(cx))
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

@@ -329,9 +329,7 @@ async fn next_head(reader: &mut Reader, bounds: Bounds, drain: &mut Drain) -> Ne
 }
 
 fn expects_continue(head: &Head) -> bool {
-    head.version == Version::HTTP_11
-        && head.framing != Framing::None
-        && head.headers.get(header::EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+    head.version == Version::HTTP_11 && head.framing != Framing::None && head::expects_continue(&head.headers)
 }
 
 /// Gets the reader back for the next request.

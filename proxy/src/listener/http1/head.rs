@@ -6,6 +6,8 @@
 //! single `Transfer-Encoding: chunked`, never both (section 6.3), and HTTP/1.1 requests have exactly one Host
 //! (section 3.2).
 
+use std::mem::MaybeUninit;
+
 use bytes::{Bytes, BytesMut};
 use exeat_policy::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
@@ -114,9 +116,9 @@ const fn too_large() -> HeadError {
 /// Anything that RFC 9112 forbids or that two readers might take differently.
 pub(crate) fn parse(bytes: BytesMut) -> Result<Head, HeadError> {
     let bytes = bytes.freeze();
-    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    let mut request = httparse::Request::new(&mut fields);
-    match request.parse(&bytes) {
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(&bytes, &mut fields) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) => return Err(bad("the header section is incomplete")),
         Err(error) => return Err(parse_error(error)),
@@ -170,11 +172,7 @@ fn framing(version: Version, headers: &HeaderMap) -> Result<Framing, HeadError> 
             if lengths.next().is_some() {
                 return Err(bad("Content-Length is repeated"));
             }
-            let digits = length.as_bytes();
-            if digits.is_empty() || digits.len() > 18 || !digits.iter().all(u8::is_ascii_digit) {
-                return Err(bad("Content-Length is not a plain number"));
-            }
-            let length = digits.iter().fold(0_u64, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+            let length = content_length(length).ok_or_else(|| bad("Content-Length is not a plain number"))?;
             Ok(if length == 0 { Framing::None } else { Framing::Length(length) })
         }
         (None, Some(coding)) => {
@@ -187,6 +185,22 @@ fn framing(version: Version, headers: &HeaderMap) -> Result<Framing, HeadError> 
             Ok(Framing::Chunked)
         }
     }
+}
+
+/// The number in a Content-Length, which is digits alone (RFC 9110 section 8.6).
+pub(crate) fn content_length(value: &HeaderValue) -> Option<u64> {
+    plain_number(value.as_bytes())
+}
+
+/// A number of eighteen digits at most, and of nothing else.
+pub(crate) fn plain_number(digits: &[u8]) -> Option<u64> {
+    let plain = (1..=18).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
+    plain.then(|| digits.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
+}
+
+/// Whether a client waits with its body for a 100 (RFC 9110 section 10.1.1).
+pub(crate) fn expects_continue(headers: &HeaderMap) -> bool {
+    headers.get(header::EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 /// Refuses the method that stands for a preface of HTTP/2 (RFC 9113 section 11.6): nobody may be made to take a request
@@ -216,7 +230,8 @@ const fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':' | b'[' | b']' | b'%')
 }
 
-fn keep_alive(version: Version, headers: &HeaderMap) -> bool {
+/// Whether a connection can be used again behind a message with these fields (RFC 9112 section 9.3).
+pub(crate) fn keep_alive(version: Version, headers: &HeaderMap) -> bool {
     let mut keep = version == Version::HTTP_11;
     for value in headers.get_all(header::CONNECTION) {
         for token in value.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {

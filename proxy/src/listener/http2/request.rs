@@ -11,7 +11,7 @@ use h2::RecvStream;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 
-use crate::listener::http1::head::{Framing, MAX_FIELDS, bad, check_host, check_method};
+use crate::listener::http1::head::{Framing, MAX_FIELDS, bad, check_host, check_method, content_length};
 use crate::listener::http1::{Head, HeadError};
 
 /// What a field costs beside its name and value (RFC 9113 section 10.5.1).
@@ -37,7 +37,7 @@ pub(super) fn read(parts: Parts, incoming: &RecvStream, limit: usize) -> Result<
     check_method(&method)?;
     check_host(version, &headers)?;
     check_authority(&uri, &headers)?;
-    let length = content_length(&headers)?;
+    let length = length(&headers)?;
     let framing = match length {
         Some(0) if method == Method::CONNECT => Framing::None,
         Some(_) if method == Method::CONNECT => return Err(bad("a CONNECT has no body")),
@@ -63,19 +63,12 @@ fn size(uri: &Uri, headers: &HeaderMap) -> usize {
     fields.sum::<usize>() + authority + path
 }
 
-/// Whether a client waits with its body for a 100 (RFC 9110 section 10.1.1).
-pub(super) fn expects_continue(headers: &HeaderMap) -> bool {
-    headers.get(header::EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
-}
-
-fn content_length(headers: &HeaderMap) -> Result<Option<u64>, HeadError> {
+fn length(headers: &HeaderMap) -> Result<Option<u64>, HeadError> {
     let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
         (Some(value), None) => {
-            let digits = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-            let length = digits.and_then(|text| text.parse().ok());
-            length.map(Some).ok_or_else(|| bad("Content-Length is no number"))
+            content_length(value).map(Some).ok_or_else(|| bad("Content-Length is not a plain number"))
         }
         (Some(_), Some(_)) => Err(bad("Content-Length is repeated")),
     }

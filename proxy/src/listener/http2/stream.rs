@@ -16,7 +16,7 @@ use super::body::{self, Broken, Waits};
 use super::inbound::Inbound;
 use super::request;
 use super::tunnel::Tunnel;
-use crate::listener::http1::head::Framing;
+use crate::listener::http1::head::{self, Framing};
 use crate::listener::http1::{
     Bounds, EXPECT_WAIT, Exchange, HeadError, Interim, Reply, RequestBody, ResponseBody, Service, Switched,
 };
@@ -42,7 +42,7 @@ pub(super) async fn answer<S, F, U>(
         Ok(head) => head,
         Err(error) => return send(&mut respond, &method, service.refuse(&error), &busy).await,
     };
-    let expects = head.framing != Framing::None && request::expects_continue(&head.headers);
+    let expects = head.framing != Framing::None && head::expects_continue(&head.headers);
     let (body, tunnel) = match (head.framing, &method) {
         (_, &Method::CONNECT) => (RequestBody::Empty, Some(incoming)),
         (Framing::None, _) => (RequestBody::Empty, None),
