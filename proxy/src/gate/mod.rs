@@ -4,6 +4,7 @@
 //! for all: judge by name, find the credentials, resolve and check, connect, take the decision down, and only then
 //! send.
 
+mod admitted;
 mod authenticate;
 mod fields;
 mod mcp;
@@ -12,6 +13,7 @@ mod outgoing;
 mod redaction;
 mod refusal;
 mod request;
+mod session;
 mod tunnel;
 
 use std::sync::Arc;
@@ -20,10 +22,14 @@ use exeat_policy::target::Authority;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+pub(crate) use admitted::Admitted;
 pub(crate) use authenticate::Unauthenticated;
 pub(crate) use fields::{Pseudonym, clean_answer};
 pub(crate) use mcp::ReviewedBody;
 pub(crate) use refusal::{Refusal, Subject};
+pub(crate) use session::Session;
+#[allow(unused_imports, reason = "for events")]
+pub(crate) use session::SessionId;
 
 use crate::audit::{Audit, Entry};
 use crate::auth::{Account, Limiter};
@@ -36,9 +42,12 @@ use crate::snapshot::Current;
 use crate::tunnel::NameCheck;
 use crate::upstream::{Raw, Upstream};
 
-/// Everything a request meets.
+/// Everything a request of one session meets. What could carry a credential from one session to another is its own: the
+/// snapshot, the connections, the record. The rest is shared with the gates of the other sessions.
 #[derive(Debug)]
 pub(crate) struct Gate {
+    /// The session.
+    pub(crate) session: Session,
     /// The snapshot in force.
     pub(crate) current: Current,
     /// The way out.
@@ -48,13 +57,13 @@ pub(crate) struct Gate {
     /// The metrics.
     pub(crate) metrics: Arc<Metrics>,
     /// The certificates for inspected tunnels.
-    pub(crate) leaves: Leaves,
+    pub(crate) leaves: Arc<Leaves>,
     /// Counts wrong proxy credentials.
-    pub(crate) wrong_credentials: Limiter,
+    pub(crate) wrong_credentials: Arc<Limiter>,
     /// What was checked of the manifests' servers.
     pub(crate) board: Board,
     /// How this gateway signs Via.
-    pub(crate) pseudonym: Pseudonym,
+    pub(crate) pseudonym: Arc<Pseudonym>,
     /// One permit for each tunnel there may be.
     pub(crate) tunnel_slots: Arc<Semaphore>,
     /// The shutdown.

@@ -151,20 +151,28 @@ impl Gate {
         })
     }
 
-    /// Resolves when `account` no longer lets a client in.
+    /// Resolves when `account` no longer lets a client in, or the session has ended.
     pub(crate) async fn revoked(&self, account: Option<&Account>) {
         let mut generation = self.current.watch();
+        let mut ended = self.session.ended();
         while self.current.get().accounts.admit(account) {
-            if generation.changed().await.is_err() {
-                return;
+            tokio::select! {
+                changed = generation.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+                () = ended.begun() => return,
             }
         }
     }
 
-    /// Resolves when the gateway goes down, or when a snapshot comes into force under which there is an objection.
+    /// Resolves when the gateway goes down, the session ends, or a snapshot comes into force under which there is an
+    /// objection.
     async fn ends(&self, objection: impl Fn(&Snapshot) -> Option<Cause>) -> Cause {
         let mut generation = self.current.watch();
         let mut drain = self.drain.clone();
+        let mut ended = self.session.ended();
         // A snapshot that came in between the judgement and this watch is asked about at once.
         generation.mark_changed();
         loop {
@@ -177,6 +185,7 @@ impl Gate {
                         return cause;
                     }
                 }
+                () = ended.begun() => return Cause::Revoked,
                 () = drain.begun() => {
                     tokio::time::sleep(self.tunnel_grace()).await;
                     return Cause::Drained;

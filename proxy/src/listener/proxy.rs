@@ -1,7 +1,7 @@
 //! The proxy port and the Unix socket beside it: absolute-form requests and CONNECT over HTTP/1.1 and HTTP/2, and
 //! SOCKS5.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use exeat_policy::Reason;
@@ -19,10 +19,10 @@ use super::redact::Shown;
 use super::socks;
 use super::stream::Stream;
 use crate::audit::Entry;
-use crate::auth::{Account, Credentials};
+use crate::auth::Credentials;
 use crate::client::{Address, Client};
 use crate::drain::Drain;
-use crate::gate::{Blind, Caller, Gate, Refusal, Subject, Switch, Unauthenticated, UpgradedTunnel};
+use crate::gate::{Admitted, Blind, Caller, Gate, Refusal, Subject, Switch, Unauthenticated, UpgradedTunnel};
 use crate::intercept::{self, Ended};
 use crate::keepalive;
 use crate::tunnel::relay::{self, Outcome, relay};
@@ -63,10 +63,10 @@ pub(crate) async fn connection(
             }
             Protocol::Socks5 => socks::serve(&gate, client, stream, first, bounds).await,
             Protocol::Http1 => {
-                let service = Forward { gate: Arc::clone(&gate), client, accounts: Mutex::default() };
+                let service = Forward { gate: Arc::clone(&gate), client, admitted: Admitted::default() };
                 tokio::select! {
                     switched = http1::serve(stream, first, &service, bounds, &mut drain) => switched,
-                    () = service.revoked() => None,
+                    () = service.admitted.revoked() => None,
                 }
             }
             Protocol::Http2 => {
@@ -93,13 +93,7 @@ async fn detect(stream: &mut Stream, first: &mut BytesMut, bounds: Bounds) -> Op
 
 /// The limits in force for a new connection.
 pub(super) fn bounds(gate: &Gate) -> Bounds {
-    let limits = &gate.current.get().config.limits;
-    Bounds {
-        head_bytes: limits.header_bytes,
-        head_time: limits.header_time,
-        idle: limits.idle,
-        streams: limits.streams,
-    }
+    Bounds::of(&gate.current.get().config.limits)
 }
 
 /// The limits in force for a new tunnel.
@@ -110,13 +104,13 @@ fn tunnel_bounds(gate: &Gate) -> relay::Bounds {
 
 /// Serves an HTTP/2 connection, each of whose streams can become a tunnel.
 async fn streams(gate: &Arc<Gate>, client: Client, stream: Stream, first: BytesMut, bounds: Bounds, drain: &mut Drain) {
-    let service = Arc::new(Forward { gate: Arc::clone(gate), client, accounts: Mutex::default() });
+    let service = Arc::new(Forward { gate: Arc::clone(gate), client, admitted: Admitted::default() });
     let gate = Arc::clone(gate);
     let switched =
         move |Switched { stream, buffered, switch }| tunnel(Arc::clone(&gate), stream, buffered, switch, None);
     tokio::select! {
         () = http2::serve(stream, first, Arc::clone(&service), bounds, drain, switched) => {}
-        () = service.revoked() => {}
+        () = service.admitted.revoked() => {}
     }
 }
 
@@ -219,7 +213,7 @@ struct Forward {
     gate: Arc<Gate>,
     client: Client,
     /// Whose credentials came on this connection.
-    accounts: Mutex<Vec<Arc<Account>>>,
+    admitted: Admitted,
 }
 
 impl Service for Forward {
@@ -236,7 +230,9 @@ impl Service for Forward {
             response.headers_mut().extend(fields);
             return Reply::Response(response);
         }
-        self.note(caller.client.account.as_ref());
+        if let Some(account) = &caller.client.account {
+            self.admitted.note(&self.gate, Some(account));
+        }
         let refusal = match entry {
             Entry::Connect => match authority(&exchange.head) {
                 Ok(authority) => return self.gate.tunnel(caller, authority).await,
@@ -258,29 +254,6 @@ impl Service for Forward {
 }
 
 impl Forward {
-    fn note(&self, account: Option<&Arc<Account>>) {
-        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(account) = account.filter(|account| !accounts.contains(account)) {
-            accounts.push(Arc::clone(account));
-        }
-    }
-
-    /// Resolves when credentials that came on this connection are no longer known: what is under way for whom they let
-    /// in ends with the connection.
-    async fn revoked(&self) {
-        let mut generation = self.gate.current.watch();
-        loop {
-            if generation.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-            let now = &self.gate.current.get().accounts;
-            let accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-            if accounts.iter().any(|account| !now.admit(Some(account))) {
-                return;
-            }
-        }
-    }
-
     fn refused(&self, caller: &Caller, method: &str, target: &str, refusal: Refusal) -> Response<ResponseBody> {
         let snapshot = self.gate.current.get();
         let shown = Shown(target);

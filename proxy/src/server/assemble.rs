@@ -17,7 +17,7 @@ use crate::credentials::{Injector, Sources};
 use crate::drain;
 use crate::evidence::report::Evidence;
 use crate::evidence::{Board, Enter};
-use crate::gate::{Gate, Pseudonym};
+use crate::gate::{Gate, Pseudonym, Session};
 use crate::guard::Guard;
 use crate::intercept::{Ca, Leaves};
 use crate::listener::stream::Stream;
@@ -64,14 +64,15 @@ pub(super) fn assemble(
     let (trigger, drain) = drain::pair();
     let tunnels = snapshot.config.limits.tunnels;
     let gate = Gate {
+        session: Session::new(),
         current: Current::new(snapshot),
         upstream: Upstream::new(POOL_IDLE),
         audit: Audit::new(Arc::clone(&metrics), tally),
         metrics,
-        leaves: Leaves::new(ca)?,
-        wrong_credentials: Limiter::new(Instant::now()),
+        leaves: Arc::new(Leaves::new(ca)?),
+        wrong_credentials: Arc::new(Limiter::new(Instant::now())),
         board: Board::default(),
-        pseudonym: Pseudonym::new(unique()),
+        pseudonym: Arc::new(Pseudonym::new(unique())),
         tunnel_slots: Arc::new(Semaphore::new(tunnels)),
         drain,
     };

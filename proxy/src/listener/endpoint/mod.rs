@@ -7,7 +7,7 @@
 mod seal;
 mod visitor;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use exeat_policy::Reason;
@@ -20,9 +20,9 @@ use super::http1::{self, Bounds, Exchange, HeadError, Reply, ResponseBody, Servi
 use super::redact::Shown;
 use super::stream::Stream;
 use crate::audit::Entry;
-use crate::auth::{Account, Credentials};
+use crate::auth::Credentials;
 use crate::client::{Address, Client};
-use crate::gate::{Caller, Gate, Refusal, Subject, Switch, Unauthenticated};
+use crate::gate::{Admitted, Caller, Gate, Refusal, Subject, Switch, Unauthenticated};
 
 /// Where the endpoints are.
 const FOLDER: &str = "/mcp/";
@@ -44,20 +44,14 @@ impl Endpoints {
     pub(crate) async fn connection(self: Arc<Self>, stream: Stream, address: Address, slot: OwnedSemaphorePermit) {
         let gate = &self.gate;
         gate.metrics.connections_active.inc();
-        let limits = &gate.current.get().config.limits;
-        let bounds = Bounds {
-            head_bytes: limits.header_bytes,
-            head_time: limits.header_time,
-            idle: limits.idle,
-            streams: limits.streams,
-        };
+        let bounds = Bounds::of(&gate.current.get().config.limits);
         let mut drain = gate.drain.clone();
         let client = Client { address, user: None, account: None };
-        let local = Local { endpoints: Arc::clone(&self), client, accounts: Mutex::default() };
+        let local = Local { endpoints: Arc::clone(&self), client, admitted: Admitted::default() };
         tokio::select! {
             // Nothing that is asked for here becomes a tunnel.
             _ = http1::serve(stream, BytesMut::new(), &local, bounds, &mut drain) => {}
-            () = local.revoked() => {}
+            () = local.admitted.revoked() => {}
         }
         gate.metrics.connections_active.dec();
         drop(slot);
@@ -103,7 +97,7 @@ struct Local {
     endpoints: Arc<Endpoints>,
     client: Client,
     /// Who was let in over it.
-    accounts: Mutex<Vec<Arc<Account>>>,
+    admitted: Admitted,
 }
 
 impl Service for Local {
@@ -159,7 +153,9 @@ impl Local {
         visitor::check(&head.headers, &snapshot.config.mcp.hosts).map_err(deny)?;
         let presented = || Credentials::in_fields(&head.headers);
         gate.authenticate(&mut caller.client, presented)?;
-        self.remember(caller.client.account.as_ref());
+        if let Some(account) = &caller.client.account {
+            self.admitted.note(gate, Some(account));
+        }
         let found = server_of(&head.target).and_then(|server| {
             let target = snapshot.endpoints.get(&server)?.clone();
             Some((server, target))
@@ -176,28 +172,6 @@ impl Local {
         let owner = caller.client.user.as_deref();
         self.endpoints.seal.open(&server, owner, &mut head.headers).map_err(deny)?;
         Ok((server, target, exchange))
-    }
-
-    fn remember(&self, account: Option<&Arc<Account>>) {
-        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(account) = account.filter(|account| !accounts.contains(account)) {
-            accounts.push(Arc::clone(account));
-        }
-    }
-
-    /// Resolves when credentials that came on this connection are no longer known.
-    async fn revoked(&self) {
-        let mut generation = self.endpoints.gate.current.watch();
-        loop {
-            if generation.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-            let now = &self.endpoints.gate.current.get().accounts;
-            let accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-            if accounts.iter().any(|account| !now.admit(Some(account))) {
-                return;
-            }
-        }
     }
 
     fn refused(&self, caller: &Caller, method: &str, target: &str, refusal: Refusal) -> Response<ResponseBody> {

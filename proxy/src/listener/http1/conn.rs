@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::body::{ClientBody, Reader, RequestBody, ResponseBody, Rest};
 use super::head::{self, Framing, Head, HeadError, Progress, Scan};
 use super::write;
+use crate::config::Limits;
 use crate::drain::Drain;
 use crate::gate::clean_answer;
 use crate::listener::stream::Stream;
@@ -46,6 +47,18 @@ pub(crate) struct Bounds {
     pub(crate) idle: Duration,
     /// Streams at once on a connection of HTTP/2.
     pub(crate) streams: u32,
+}
+
+impl Bounds {
+    /// The bounds that `limits` set for a new connection.
+    pub(crate) const fn of(limits: &Limits) -> Self {
+        Self {
+            head_bytes: limits.header_bytes,
+            head_time: limits.header_time,
+            idle: limits.idle,
+            streams: limits.streams,
+        }
+    }
 }
 
 /// One request as it reaches a [`Service`].
