@@ -1,6 +1,7 @@
 //! Describing and starting a gateway.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -29,6 +30,7 @@ pub struct Setup {
     trusted: Vec<String>,
     env: Vec<(String, String)>,
     args: Vec<String>,
+    under: Vec<String>,
     config: Option<String>,
     state_dir: Option<PathBuf>,
     admin: Option<SocketAddr>,
@@ -47,6 +49,7 @@ impl Default for Setup {
             trusted: Vec::new(),
             env: Vec::new(),
             args: Vec::new(),
+            under: Vec::new(),
             config: None,
             state_dir: None,
             admin: None,
@@ -242,6 +245,14 @@ impl Setup {
         text.replace("@DIR@", dir.to_str().unwrap())
     }
 
+    /// Has a program run the gateway: its name and its arguments, behind which the gateway's come. The process has to
+    /// become the gateway.
+    #[must_use]
+    pub fn under(mut self, command: &[&str]) -> Self {
+        self.under.extend(command.iter().map(ToString::to_string));
+        self
+    }
+
     /// Starts the gateway and waits until it serves.
     pub async fn start(self) -> Gateway {
         self.try_start().await.unwrap_or_else(|output| panic!("the gateway ended: {output:#?}"))
@@ -299,7 +310,9 @@ impl Setup {
 
     fn spawn(&self, dir: &Path, ready_file: &Path) -> Child {
         let manifests = self.write_files(dir);
-        let mut command = Command::new(binary());
+        let mut words = self.under.iter().map(OsString::from).chain([binary().into()]);
+        let mut command = Command::new(words.next().expect("there is the gateway at least"));
+        command.args(words);
         let admin = self.admin.map_or_else(|| "127.0.0.1:0".to_owned(), |addr| addr.to_string());
         command.arg("serve").args(["--listen", "127.0.0.1:0", "--admin", &admin]);
         let state = self.state_dir.clone().unwrap_or_else(|| dir.join("state"));
