@@ -3,10 +3,10 @@
 use std::process::Stdio;
 
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 
 use super::search_path;
-use crate::gateway::copy_lines;
 use crate::relay::Task;
 use crate::wait::{Journal, PROGRAM_DEADLINE};
 
@@ -47,5 +47,13 @@ impl Program {
     /// The lines after the first one, so far.
     pub(super) fn said(&self) -> Vec<Value> {
         self.lines.all().into_iter().skip(1).map(|line| serde_json::from_str(&line).unwrap()).collect()
+    }
+}
+
+/// Appends the lines of a pipe to a journal until it ends.
+async fn copy_lines(pipe: impl AsyncRead + Unpin, lines: Journal<String>) {
+    let mut reader = BufReader::new(pipe).lines();
+    while let Ok(Some(line)) = reader.next_line().await {
+        lines.push(line);
     }
 }
