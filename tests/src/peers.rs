@@ -8,6 +8,7 @@ mod mcp;
 mod mcp_client;
 mod oauth;
 mod program;
+mod prometheus;
 mod websocket;
 
 use std::ffi::OsString;
@@ -21,6 +22,7 @@ pub use index::Packages;
 pub use mcp::McpServer;
 pub use mcp_client::{McpClient, rust_client};
 pub use oauth::{AuthorizationServer, ClientKey, TokenSettings};
+pub use prometheus::Prometheus;
 pub use websocket::WebSocketServer;
 
 use crate::client::Cmd;
