@@ -51,7 +51,7 @@ impl Program {
 }
 
 /// Appends the lines of a pipe to a journal until it ends.
-async fn copy_lines(pipe: impl AsyncRead + Unpin, lines: Journal<String>) {
+pub(super) async fn copy_lines(pipe: impl AsyncRead + Unpin, lines: Journal<String>) {
     let mut reader = BufReader::new(pipe).lines();
     while let Ok(Some(line)) = reader.next_line().await {
         lines.push(line);
