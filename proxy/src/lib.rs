@@ -32,6 +32,7 @@ mod listener;
 mod load;
 mod mcp;
 mod metrics;
+mod patience;
 mod permit;
 pub mod redact;
 mod replay;

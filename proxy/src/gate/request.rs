@@ -1,9 +1,8 @@
 //! Requests: judged, given their credentials, sent, and their answers cleaned on the way back.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -13,7 +12,6 @@ use exeat_policy::target::{Scheme, Target};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
 
 use super::fields::{clean_answer, connection_lists, lists, remove_hop_by_hop};
 use super::mcp::McpWay;
@@ -27,12 +25,11 @@ use crate::credentials::{Credentials, Errand, Injection};
 use crate::evidence::Purpose;
 use crate::listener::http1::head::Framing;
 use crate::listener::http1::{Exchange, Head, Interim, Reply, RequestBody, ResponseBody};
-use crate::listener::transit::Progress;
 use crate::metrics::TunnelResult;
 use crate::permit::{self, Permit};
 use crate::snapshot::Snapshot;
 use crate::tunnel::Kind;
-use crate::upstream::{Failure, Fate, Lease, Protocol, Speaks, Unsent, UpstreamBody};
+use crate::upstream::{Failure, Fate, Lease, Protocol, Speaks, Unsent, UpstreamBody, Wait};
 
 impl Gate {
     /// Judges a request and, if it may go out, sends it and brings its answer.
@@ -214,14 +211,13 @@ impl Gate {
         // Over HTTP/1.1 a request comes back by itself.
         let may_repeat = protocol == Protocol::Http2 && matches!(request.body(), RequestBody::Empty);
         let spare = may_repeat.then(|| Box::new(copy(&request)));
-        let patience = way.snapshot.config.limits.idle;
+        let limit = way.snapshot.config.limits.idle;
         let progress = request.body_mut().progress();
-        let progress = progress.as_deref();
-        let Unsent { failure, fate, request } =
-            match patiently(patience, progress, lease.send(request, way.interim)).await? {
-                Ok(response) => return Ok(response),
-                Err(unsent) => unsent,
-            };
+        let wait = Wait::new(limit, progress.clone());
+        let Unsent { failure, fate, request } = match lease.send(request, way.interim, wait).await {
+            Ok(response) => return Ok(response),
+            Err(unsent) => unsent,
+        };
         let again = match fate {
             Fate::Unprocessed => request.or(spare),
             Fate::Unknown if reused => request.or(spare.filter(|_| safe)),
@@ -230,7 +226,7 @@ impl Gate {
         let Some(mut request) = again else { return Err(failure) };
         let lease = self.upstream.connect_anew(&way.snapshot.route, way.permit, way.speaks).await?;
         way.outgoing.fit(&mut request, lease.protocol())?;
-        patiently(patience, progress, lease.send(*request, way.interim)).await?.map_err(|unsent| unsent.failure)
+        lease.send(*request, way.interim, Wait::new(limit, progress)).await.map_err(|unsent| unsent.failure)
     }
 
     /// Makes an answer fit to go to the client.
@@ -278,25 +274,6 @@ impl Gate {
         let account = caller.client.account.clone();
         let tunnel = UpgradedTunnel { target: target.clone(), upstream, account, slot };
         Ok(Reply::Switch(Response::from_parts(parts, ()), Switch::Upgraded(Box::new(tunnel))))
-    }
-}
-
-/// Waits for an answer for as long as the request's body is under way, and then for `patience`.
-async fn patiently<T>(
-    patience: Duration,
-    progress: Option<&Progress>,
-    answer: impl Future<Output = T>,
-) -> Result<T, Failure> {
-    let mut answer = pin!(answer);
-    loop {
-        let before = progress.map(Progress::reads);
-        if let Ok(answer) = timeout(patience, answer.as_mut()).await {
-            return Ok(answer);
-        }
-        // In this order: a body that stops being waited for has moved by then.
-        if !progress.is_some_and(Progress::waits) && progress.map(Progress::reads) == before {
-            return Err(Failure::upstream_timeout());
-        }
     }
 }
 

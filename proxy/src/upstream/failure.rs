@@ -27,7 +27,7 @@ pub(crate) struct Failure {
 pub(crate) enum Fate {
     /// The server says that it has not processed it (RFC 9113 section 8.7).
     Unprocessed,
-    /// The server gave it up: it reset the stream.
+    /// The server gave it up: it reset the stream, said what is no answer, or nothing.
     Reset,
     /// The connection broke; who knows.
     Unknown,

@@ -16,6 +16,7 @@ mod raw;
 mod resolve;
 mod shared;
 mod tls;
+mod wait;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub(crate) use raw::Raw;
 pub(crate) use resolve::Resolver;
 use shared::Answer;
 pub(crate) use tls::ClientTls;
+pub(crate) use wait::Wait;
 
 use crate::guard::{CheckedAddr, Guard};
 use crate::keepalive;
@@ -236,6 +238,11 @@ pub(crate) struct Unsent {
 }
 
 impl Unsent {
+    /// It was sent, and there was no answer in time.
+    fn timeout() -> Self {
+        Self { failure: Failure::upstream_timeout(), fate: Fate::Reset, request: None }
+    }
+
     fn of(error: &h2::Error) -> Self {
         Self { failure: Failure::from_exchange(error), fate: Fate::of(error), request: None }
     }
@@ -257,19 +264,22 @@ impl Lease {
         self.sender.protocol()
     }
 
-    /// Sends a request and waits for the head of its answer. Interim answers before it go to `interim`.
+    /// Sends a request and waits for the head of its answer, for as long as `wait` says. Interim answers before it go to
+    /// `interim`.
     pub(crate) async fn send(
         self,
         request: Request<RequestBody>,
         interim: Option<&Interim>,
+        mut wait: Wait,
     ) -> Result<Response<UpstreamBody>, Unsent> {
         match self.sender {
             Sender::Http1(connection) => {
-                let response = connection.send(request, interim).await?;
+                let response = connection.send(request, interim, wait).await?;
                 Ok(response.map(|incoming| UpstreamBody::new(Source::Http1(Box::new(incoming)))))
             }
             Sender::Http2 { shared, place } => {
-                let Answer { response, upload } = shared.send(request, interim).await?;
+                let answer = wait.wait(shared.send(request, interim)).await;
+                let Answer { response, upload } = answer.ok_or_else(Unsent::timeout)??;
                 let (parts, incoming) = response.into_parts();
                 let streamed = Streamed::new(incoming, &parts.headers, upload, place);
                 Ok(Response::from_parts(parts, UpstreamBody::new(Source::Http2(Box::new(streamed)))))

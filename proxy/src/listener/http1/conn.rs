@@ -23,6 +23,7 @@ use crate::config::Limits;
 use crate::drain::Drain;
 use crate::gate::clean_answer;
 use crate::listener::stream::Stream;
+use crate::patience::Patience;
 
 /// How long upstream may take to answer an `Expect: 100-continue` before the client is told to go on.
 pub(crate) const EXPECT_WAIT: Duration = Duration::from_secs(1);
@@ -250,8 +251,9 @@ pub(crate) async fn serve<S: Service>(
     let (read, write) = tokio::io::split(stream);
     let mut client = Client { write, out: BytesMut::new(), bounds };
     let mut reader = Reader { io: read, buffer: buffered };
+    let mut patience = Patience::new(bounds.idle);
     loop {
-        let head = match next_head(&mut reader, bounds, drain).await {
+        let head = match next_head(&mut reader, bounds, &mut patience, drain).await {
             Next::Head(head) => head,
             Next::Closed => return None,
             Next::Refused(error) => {
@@ -298,7 +300,7 @@ enum Next {
     Refused(HeadError),
 }
 
-async fn next_head(reader: &mut Reader, bounds: Bounds, drain: &mut Drain) -> Next {
+async fn next_head(reader: &mut Reader, bounds: Bounds, patience: &mut Patience, drain: &mut Drain) -> Next {
     let mut scan = Scan::default();
     // What was read ahead may be the beginning of this head.
     let mut deadline = (!reader.buffer.is_empty()).then(|| Instant::now() + bounds.head_time);
@@ -329,9 +331,9 @@ async fn next_head(reader: &mut Reader, bounds: Bounds, drain: &mut Drain) -> Ne
         } else {
             tokio::select! {
                 biased;
-                read = timeout(bounds.idle, fill) => match read {
-                    Ok(read) => read,
-                    Err(_) => return Next::Closed,
+                read = patience.wait(fill) => match read {
+                    Some(read) => read,
+                    None => return Next::Closed,
                 },
                 () = drain.begun() => return Next::Closed,
             }

@@ -23,8 +23,9 @@ use tokio::io::{AsyncRead as _, AsyncReadExt as _, ReadBuf};
 
 use super::pool::{Key, Pool};
 use super::raw::{Io, Raw};
-use super::{Failure, Fate, Unsent};
+use super::{Failure, Fate, Unsent, Wait};
 use crate::listener::http1::{Interim, RequestBody};
+use crate::patience::Patience;
 use head::Head;
 pub(super) use incoming::Incoming;
 use upload::{Broken, Upload};
@@ -44,12 +45,14 @@ pub(super) struct Connection {
     /// Where it waits for its next request.
     key: Key,
     pool: Arc<Pool>,
+    /// Waits for answers.
+    patience: Option<Patience>,
 }
 
 impl Connection {
     /// A connection that has carried nothing yet.
     pub(super) fn new(io: Io, key: Key, pool: Arc<Pool>) -> Box<Self> {
-        Box::new(Self { io, input: BytesMut::new(), output: BytesMut::new(), key, pool })
+        Box::new(Self { io, input: BytesMut::new(), output: BytesMut::new(), key, pool, patience: None })
     }
 
     /// Whether nothing has come on it unasked, its end included.
@@ -64,17 +67,20 @@ impl Connection {
         self.is_quiet() && is_silent(self.io.socket())
     }
 
-    /// Sends a request and waits for the head of its answer. Interim answers before it go to `interim`.
+    /// Sends a request and waits for the head of its answer, for as long as `wait` says. Interim answers before it go to
+    /// `interim`.
     pub(super) async fn send(
         mut self: Box<Self>,
         request: Request<RequestBody>,
         interim: Option<&Interim>,
+        mut wait: Wait,
     ) -> Result<Response<Incoming>, Unsent> {
         let (parts, body) = request.into_parts();
         let mut upload = match Upload::new(&parts, body, &mut self.output) {
             Ok(upload) => upload,
             Err((failure, _)) => return Err(Unsent { failure, fate: Fate::Reset, request: None }),
         };
+        let mut patience = self.patience.take().unwrap_or_else(|| Patience::new(wait.limit()));
         let mut seen = 0;
         let mut sent = Poll::Pending;
         let answer = poll_fn(|cx| {
@@ -85,22 +91,28 @@ impl Connection {
             if let Poll::Ready(Err(Broken::Client(_))) = sent {
                 return Poll::Ready(None);
             }
-            self.poll_head(&mut seen, &parts.method, interim, cx).map(Some)
+            match self.poll_head(&mut seen, &parts.method, interim, cx) {
+                Poll::Ready(head) => Poll::Ready(Some(head)),
+                Poll::Pending => {
+                    wait.poll_over(&mut patience, cx).map(|()| Some(Err((Failure::upstream_timeout(), Fate::Reset))))
+                }
+            }
         })
         .await;
-        let failure = match (answer, sent) {
+        self.patience = Some(patience);
+        let (failure, fate) = match (answer, sent) {
             (Some(Ok(head)), sent) => {
                 let upload = sent.is_pending().then(|| Box::new(upload));
                 let whole = !matches!(sent, Poll::Ready(Err(_)));
                 return Ok(respond(head, self, upload, whole));
             }
-            (_, Poll::Ready(Err(broken))) => broken.into_failure(),
-            (Some(Err(failure)), _) => failure,
-            (None, _) => Failure::protocol("it closed early"),
+            (_, Poll::Ready(Err(broken))) => (broken.into_failure(), Fate::Unknown),
+            (Some(Err(failed)), _) => failed,
+            (None, _) => (Failure::protocol("it closed early"), Fate::Unknown),
         };
         let body = upload.again(parts.method.is_safe());
         let request = body.map(|body| Box::new(Request::from_parts(parts, body)));
-        Err(Unsent { failure, fate: Fate::Unknown, request })
+        Err(Unsent { failure, fate, request })
     }
 
     fn poll_head(
@@ -109,9 +121,10 @@ impl Connection {
         method: &Method,
         interim: Option<&Interim>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Head, Failure>> {
+    ) -> Poll<Result<Head, (Failure, Fate)>> {
         loop {
-            match head::take(&mut self.input, seen, method).map_err(Failure::protocol)? {
+            let head = head::take(&mut self.input, seen, method);
+            match head.map_err(|detail| (Failure::protocol(detail), Fate::Reset))? {
                 Some(head) if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS => {
                     if let Some(interim) = interim {
                         interim.push_clean(head.status, head.headers);
@@ -122,9 +135,12 @@ impl Connection {
                 None => {}
             }
             match ready!(self.poll_fill(FIRST_READ, cx)) {
-                Ok(0) => return Poll::Ready(Err(Failure::protocol("it closed before its answer was whole"))),
+                Ok(0) => {
+                    let failure = Failure::protocol("it closed before its answer was whole");
+                    return Poll::Ready(Err((failure, Fate::Unknown)));
+                }
                 Ok(_) => {}
-                Err(error) => return Poll::Ready(Err(Failure::from_exchange(&error))),
+                Err(error) => return Poll::Ready(Err((Failure::from_exchange(&error), Fate::Unknown))),
             }
         }
     }
