@@ -1,4 +1,4 @@
-//! The chunked transfer coding of requests, read strictly (RFC 9112 section 7.1).
+//! The chunked transfer coding, read strictly (RFC 9112 section 7.1).
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
