@@ -21,9 +21,12 @@ mod network;
 mod oauth;
 mod overrides;
 mod sections;
+mod session;
 mod sessions;
 mod sources;
 mod upstream;
+
+pub(crate) use session::{Bound, bindings as session_bindings, time as session_time};
 
 /// Sections that the contract names and this version does not serve.
 const UNSERVED: [&str; 1] = ["audit"];
@@ -116,7 +119,7 @@ impl Reader {
         network::dns(fields.section("dns"), &mut config.dns);
         upstream::upstream(fields.section("upstream"), layer, &mut config.upstream);
         limits::limits(fields.section("limits"), &mut config.limits);
-        network::admin(fields.section("admin"), &mut config.admin);
+        network::admin(fields.section("admin"), layer, &mut config.admin);
         sessions::sessions(fields.section("sessions"), layer, &mut config.sessions);
         for section in UNSERVED {
             if let Some(field) = fields.take_reserved(section) {

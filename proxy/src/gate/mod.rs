@@ -6,6 +6,7 @@
 
 mod admitted;
 mod authenticate;
+mod directory;
 mod fields;
 mod mcp;
 mod name;
@@ -24,12 +25,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) use admitted::Admitted;
 pub(crate) use authenticate::Unauthenticated;
+pub(crate) use directory::{Directory, Identity};
 pub(crate) use fields::{Pseudonym, clean_answer};
 pub(crate) use mcp::ReviewedBody;
 pub(crate) use refusal::{Refusal, Subject};
-pub(crate) use session::Session;
-#[allow(unused_imports, reason = "for events")]
-pub(crate) use session::SessionId;
+pub(crate) use session::{Session, SessionId};
 
 use crate::audit::{Audit, Entry};
 use crate::auth::{Account, Limiter};
@@ -62,6 +62,8 @@ pub(crate) struct Gate {
     pub(crate) wrong_credentials: Arc<Limiter>,
     /// What was checked of the manifests' servers.
     pub(crate) board: Board,
+    /// The other sessions, by what their clients show.
+    pub(crate) directory: Arc<Directory>,
     /// How this gateway signs Via.
     pub(crate) pseudonym: Arc<Pseudonym>,
     /// One permit for each tunnel there may be.
@@ -79,27 +81,42 @@ pub(crate) struct Caller {
     pub(crate) entry: Entry,
 }
 
+/// A place among the tunnels of the gateway, and among those of a session that has a limit of its own.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    _of_all: OwnedSemaphorePermit,
+    _of_session: Option<OwnedSemaphorePermit>,
+}
+
 /// What a connection turns into behind its last HTTP answer.
 #[derive(Debug)]
 pub(crate) enum Switch {
     /// A tunnel whose bytes are relayed unread.
     Blind(Box<Blind>),
     /// A tunnel in which each request is judged.
-    Inspect {
-        /// Where it leads.
-        authority: Authority,
-        /// Who asked for it.
-        client: Client,
-        /// Its place among the tunnels.
-        slot: OwnedSemaphorePermit,
-    },
+    Inspect(Box<Inspect>),
     /// A WebSocket to the target of the request that opened it.
     Upgraded(Box<UpgradedTunnel>),
+}
+
+/// An inspected tunnel that is about to begin.
+#[derive(Debug)]
+pub(crate) struct Inspect {
+    /// The gate that each request goes through.
+    pub(crate) gate: Arc<Gate>,
+    /// Where it leads.
+    pub(crate) authority: Authority,
+    /// Who asked for it.
+    pub(crate) client: Client,
+    /// Its place among the tunnels.
+    pub(crate) slot: Slot,
 }
 
 /// A blind tunnel that is about to begin.
 #[derive(Debug)]
 pub(crate) struct Blind {
+    /// The gate that it goes through.
+    pub(crate) gate: Arc<Gate>,
     /// Where it leads.
     pub(crate) authority: Authority,
     /// The connection.
@@ -109,12 +126,14 @@ pub(crate) struct Blind {
     /// Who was let in to ask for it.
     pub(crate) account: Option<Arc<Account>>,
     /// Its place among the tunnels.
-    pub(crate) slot: OwnedSemaphorePermit,
+    pub(crate) slot: Slot,
 }
 
 /// An upgraded connection that is about to begin.
 #[derive(Debug)]
 pub(crate) struct UpgradedTunnel {
+    /// The gate that it goes through.
+    pub(crate) gate: Arc<Gate>,
     /// What was asked for.
     pub(crate) target: exeat_policy::target::Target,
     /// The connection.
@@ -122,5 +141,16 @@ pub(crate) struct UpgradedTunnel {
     /// Who was let in to ask for it.
     pub(crate) account: Option<Arc<Account>>,
     /// Its place among the tunnels.
-    pub(crate) slot: OwnedSemaphorePermit,
+    pub(crate) slot: Slot,
+}
+
+impl Switch {
+    /// The gate that it goes through.
+    pub(crate) const fn gate(&self) -> &Arc<Gate> {
+        match self {
+            Self::Blind(blind) => &blind.gate,
+            Self::Inspect(inspect) => &inspect.gate,
+            Self::Upgraded(upgraded) => &upgraded.gate,
+        }
+    }
 }

@@ -8,18 +8,18 @@ use bytes::Bytes;
 use h2::RecvStream;
 use http::{HeaderMap, header};
 use http_body::{Body, Frame, SizeHint};
-use prometheus::IntCounter;
 
 use super::http1::Incoming;
 use super::raw::Raw;
 use super::shared::{Place, Upload};
 use crate::listener::http2::poll_received;
+use crate::quota::Meter;
 
 /// The body of an answer. When it has been read to its end its connection goes back to the pool.
 #[derive(Debug)]
 pub(crate) struct UpstreamBody {
     source: Source,
-    count: Option<IntCounter>,
+    meter: Option<Meter>,
 }
 
 /// Where a body comes from.
@@ -60,11 +60,14 @@ pub(crate) enum BodyError {
     /// On a stream of HTTP/2.
     #[error("{0}")]
     Http2(#[from] h2::Error),
+    /// The session may not have more.
+    #[error("the session has used up its bytes")]
+    Quota,
 }
 
 impl UpstreamBody {
     pub(super) const fn new(source: Source) -> Self {
-        Self { source, count: None }
+        Self { source, meter: None }
     }
 
     /// The connection, where the head switched it to something else; HTTP/2 has no such answer.
@@ -76,8 +79,8 @@ impl UpstreamBody {
     }
 
     /// Has the body's bytes counted as they go by.
-    pub(crate) fn count_into(&mut self, counter: &IntCounter) {
-        self.count = Some(counter.clone());
+    pub(crate) fn count_into(&mut self, meter: Meter) {
+        self.meter = Some(meter);
     }
 
     fn release(&mut self) {
@@ -106,8 +109,10 @@ impl Body for UpstreamBody {
                 ready!(poll_received(incoming, data_ended, cx)).map(|frame| frame.map_err(BodyError::from))
             }
         };
-        if let (Some(Ok(frame)), Some(count)) = (&frame, &self.count) {
-            count.inc_by(frame.data_ref().map_or(0, Bytes::len) as u64);
+        if let (Some(Ok(frame)), Some(meter)) = (&frame, &self.meter)
+            && !meter.count(frame.data_ref().map_or(0, Bytes::len))
+        {
+            return Poll::Ready(Some(Err(BodyError::Quota)));
         }
         match &frame {
             None => self.release(),
