@@ -36,6 +36,7 @@ pub(super) enum Source {
 pub(super) struct Streamed {
     incoming: RecvStream,
     data_ended: bool,
+    /// How many bytes are still to come, where that was said.
     length: Option<u64>,
     /// What is left of the request, which goes on until the answer is given up.
     upload: Option<Upload>,
@@ -105,8 +106,12 @@ impl Body for UpstreamBody {
         let frame = match &mut self.source {
             Source::Http1(incoming) => ready!(incoming.poll_frame(cx)).map(|frame| frame.map_err(BodyError::from)),
             Source::Http2(streamed) => {
-                let Streamed { incoming, data_ended, .. } = &mut **streamed;
-                ready!(poll_received(incoming, data_ended, cx)).map(|frame| frame.map_err(BodyError::from))
+                let Streamed { incoming, data_ended, length, .. } = &mut **streamed;
+                let frame = ready!(poll_received(incoming, data_ended, cx));
+                if let (Some(left), Some(Ok(frame))) = (length, &frame) {
+                    *left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len) as u64);
+                }
+                frame.map(|frame| frame.map_err(BodyError::from))
             }
         };
         if let (Some(Ok(frame)), Some(meter)) = (&frame, &self.meter)
