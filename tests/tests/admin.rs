@@ -109,7 +109,7 @@ const TOKEN: &str = "canary-of-the-admin-listener";
 
 #[tokio::test]
 async fn where_others_can_reach_it_the_gateway_does_not_start_without_a_token() {
-    let any = "0.0.0.0:0".parse().unwrap();
+    let any = "0.0.0.0:0";
     let output = Gateway::setup().allow(&[HOST]).admin(any).try_start().await.unwrap_err();
     assert_ne!(output.code, Some(0));
     assert!(output.stderr.contains("[admin] token"), "{}", output.stderr);
@@ -147,7 +147,7 @@ async fn where_others_can_reach_it_the_gateway_does_not_start_without_a_token() 
 async fn on_a_unix_socket_its_owner_needs_no_token() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("admin.sock");
-    let setup = Gateway::setup().allow(&[HOST]).args(&["--admin", &format!("unix:{}", path.display())]);
+    let setup = Gateway::setup().names(&[HOST]).allow(&[HOST]).admin(format!("unix:{}", path.display()));
     let gateway = setup.start().await;
     gateway.await_line(&format!("unix:{}", path.display())).await;
     let curl = |args: &[&str]| {
@@ -168,6 +168,11 @@ async fn on_a_unix_socket_its_owner_needs_no_token() {
     assert!(own.exists());
     let mut conn = RawConn::open_unix(&own).await;
     conn.get("http://outside.test/", "outside.test").await.assert_refused(403, "not_allowed");
+    // curl speaks SOCKS to a Unix socket.
+    let origin = Origin::http(Site::default()).await;
+    let proxy = format!("socks5h://localhost{}", own.display());
+    let output = Cmd::new("curl").args(["-sS", "-x", &proxy, &origin.url(HOST, "/x")]).run().await.success();
+    assert_eq!(output, "GET /x\n");
     let foreign = curl(&["-H", "Origin: https://evil.test", "-X", "POST", "http://exeat/v1/reload"]);
     assert!(foreign.run().await.success().ends_with("\n403"));
 }
@@ -177,7 +182,9 @@ async fn pages_of_other_sites_get_nothing() {
     let gateway = Gateway::setup().allow(&[HOST]).start().await;
     let ask = async |head: String| RawConn::open(gateway.admin()).await.roundtrip(&head).await.status;
     let host = gateway.admin();
-    for (method, path) in [("GET", "/metrics"), ("GET", "/v1/sessions"), ("POST", "/v1/reload"), ("DELETE", "/v1/sessions/x")] {
+    for (method, path) in
+        [("GET", "/metrics"), ("GET", "/v1/sessions"), ("POST", "/v1/reload"), ("DELETE", "/v1/sessions/x")]
+    {
         let head = |field: &str| format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{field}");
         for field in ["Origin: https://evil.test", "Origin: null", "Origin: http://localhost:1"] {
             assert_eq!(ask(head(field)).await, 403, "{method} {path} {field}");
