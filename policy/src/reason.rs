@@ -96,6 +96,7 @@ reasons! {
     UpstreamEncoded = "upstream_encoded", "the answer is coded, so that credentials in it could not be found";
     UpstreamTimeout = "upstream_timeout", "the upstream did not answer in time";
     UpstreamProxy = "upstream_proxy", "the next proxy did not open the connection";
+    AuditUnavailable = "audit_unavailable", "the event of the request could not be written";
     PolicyChanged = "policy_changed", "a reload narrowed the policy";
     NotFound = "not_found", "nothing is served at this place";
     Internal = "internal", "the gateway failed";

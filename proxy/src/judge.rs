@@ -8,7 +8,7 @@ use exeat_policy::target::{Authority, Target, TargetError};
 use exeat_policy::{AuthorityVerdict, Policy, Reason, RuleRef, Verdict};
 use http::Method;
 
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::credentials::{Injector, Sources};
 use crate::guard::Guard;
 use crate::load::Loaded;
@@ -120,7 +120,7 @@ impl Judge {
 
     /// Judges a request by another policy than the loaded one, all else being equal.
     pub(crate) fn url<'j>(&'j self, policy: &'j Policy, target: &Target, method: &Method) -> Judgement<'j> {
-        let Judged { leave, mut reason, rule, layer } = permit::request(policy, &self.guard, target);
+        let Judged { leave, mut reason, rule, layer } = permit::request(policy, Mode::Enforce, &self.guard, target);
         let mut verdict = if leave.is_some() { Verdict::Allow } else { Verdict::Deny };
         let mut inject = Vec::new();
         let userinfo = target.had_userinfo().then(|| "userinfo ignored; the proxy refuses it".to_owned());
@@ -138,13 +138,15 @@ impl Judge {
                 (verdict, reason, note) = (Verdict::Deny, why, detail.or(note));
             }
         }
+        let note = self.waived(reason).or(note);
         Judgement { verdict: verdict.as_str(), reason, rule, layer, inject, note }
     }
 
     /// Judges a tunnel by another policy than the loaded one, all else being equal.
     pub(crate) fn authority<'j>(&'j self, policy: &'j Policy, authority: &Authority) -> Judgement<'j> {
         let (bound, held) = (self.injector.concerns(authority), self.mcp.concerns(authority));
-        let Judged { leave, reason, rule, layer } = permit::tunnel(policy, &self.guard, authority, bound || held);
+        let Judged { leave, reason, rule, layer } =
+            permit::tunnel(policy, Mode::Enforce, &self.guard, authority, bound || held);
         let (verdict, note) = match &leave {
             None => (AuthorityVerdict::Deny, lacking(rule, layer)),
             Some(Passage::Inspect) => {
@@ -165,7 +167,15 @@ impl Judge {
             None => (verdict, reason, note),
             Some(why) => (AuthorityVerdict::Deny, why, None),
         };
+        let note = self.waived(reason).or(note);
         Judgement { verdict: verdict.as_str(), reason, rule, layer, inject: Vec::new(), note }
+    }
+
+    /// What a gateway of this config makes of a denial for that reason, if it is not to enforce it. The verdict stays:
+    /// it is what the rules say.
+    fn waived(&self, reason: Reason) -> Option<String> {
+        let waived = permit::is_waived(self.config.policy.mode, reason);
+        waived.then(|| "in report mode: the gateway lets it out without credentials, and reports it".to_owned())
     }
 
     /// Judges the addresses that are known without asking.

@@ -13,7 +13,7 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 
 use crate::auth::Accounts;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::credentials::Injector;
 use crate::evidence::ServerSpec;
 use crate::mcp::policy::Policies;
@@ -44,6 +44,13 @@ pub(crate) struct Snapshot {
     pub(crate) listen_tls: Option<Arc<ServerConfig>>,
     /// The config it was built from.
     pub(crate) config: Config,
+}
+
+impl Snapshot {
+    /// Whether denials by rules are enforced.
+    pub(crate) const fn mode(&self) -> Mode {
+        self.config.policy.mode
+    }
 }
 
 /// The snapshot in force, and the news of the next.

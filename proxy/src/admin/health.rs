@@ -18,7 +18,11 @@ pub(super) fn readyz(admin: &Admin) -> Answer {
     let body = serde_json::json!({
         "ready": ready,
         "reason": if ready { "serving" } else { Reason::Draining.as_str() },
-        "policy": { "digest": snapshot.policy.digest(), "generation": snapshot.generation },
+        "policy": {
+            "digest": snapshot.policy.digest(),
+            "generation": snapshot.generation,
+            "mode": snapshot.mode().as_str(),
+        },
     });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     answer::whole(status, "application/json", format!("{body}\n"))

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::carrier::{Enter, Inner};
 use super::probe::{self, Expectation};
 use super::report::{Capability, Check, CheckStatus, Checks, ProtocolConstraint, ServerEvidence};
+use crate::config::Mode;
 use crate::permit;
 use crate::snapshot::Snapshot;
 
@@ -78,7 +79,7 @@ impl ServerSpec {
             return None;
         };
         checks.pass(Check::Declared, "");
-        let judged = permit::request(&snapshot.policy, &snapshot.route.guard, target);
+        let judged = permit::request(&snapshot.policy, Mode::Enforce, &snapshot.route.guard, target);
         if judged.leave.is_none() {
             let detail = match judged.rule {
                 Some(rule) => format!("{:?} at {}:{}", rule.rule.pattern, rule.rule.file, rule.rule.line),

@@ -31,7 +31,7 @@ pub(crate) use session::Session;
 #[allow(unused_imports, reason = "for events")]
 pub(crate) use session::SessionId;
 
-use crate::audit::{Audit, Entry};
+use crate::audit::{Audit, Ending, Entry};
 use crate::auth::{Account, Limiter};
 use crate::client::Client;
 use crate::drain::Drain;
@@ -92,9 +92,22 @@ pub(crate) enum Switch {
         client: Client,
         /// Its place among the tunnels.
         slot: OwnedSemaphorePermit,
+        /// Where its end is taken down.
+        ending: Option<Box<Ending>>,
     },
     /// A WebSocket to the target of the request that opened it.
     Upgraded(Box<UpgradedTunnel>),
+}
+
+impl Switch {
+    /// Has its end taken down.
+    pub(crate) fn end_with(&mut self, end: Option<Box<Ending>>) {
+        match self {
+            Self::Blind(blind) => blind.ending = end,
+            Self::Inspect { ending, .. } => *ending = end,
+            Self::Upgraded(upgraded) => upgraded.ending = end,
+        }
+    }
 }
 
 /// A blind tunnel that is about to begin.
@@ -110,6 +123,8 @@ pub(crate) struct Blind {
     pub(crate) account: Option<Arc<Account>>,
     /// Its place among the tunnels.
     pub(crate) slot: OwnedSemaphorePermit,
+    /// Where its end is taken down.
+    pub(crate) ending: Option<Box<Ending>>,
 }
 
 /// An upgraded connection that is about to begin.
@@ -123,4 +138,6 @@ pub(crate) struct UpgradedTunnel {
     pub(crate) account: Option<Arc<Account>>,
     /// Its place among the tunnels.
     pub(crate) slot: OwnedSemaphorePermit,
+    /// Where its end is taken down.
+    pub(crate) ending: Option<Box<Ending>>,
 }

@@ -21,6 +21,7 @@ pub use summary::Summary;
 pub(crate) use ways_in::Inside;
 
 use crate::admin;
+use crate::audit::Journal;
 use crate::drain;
 use crate::gate::Gate;
 use crate::intercept::Ca;
@@ -135,7 +136,8 @@ impl Gateway {
         let mut cautions = announce(&snapshot, &metrics);
         cautions.extend(exposed(proxy_address, admin_address, mcp_address));
         let limits = snapshot.config.limits.clone();
-        let (gate, trigger) = assemble(snapshot, metrics, ca, tally)?;
+        let journal = Journal::open(&snapshot.config.audit, Arc::clone(&metrics))?;
+        let (gate, trigger) = assemble(snapshot, metrics, ca, tally, journal)?;
         Ok(Self {
             gate,
             trigger,
@@ -189,6 +191,7 @@ impl Gateway {
             ..
         } = self;
         gate.metrics.ready.set(1);
+        gate.audit.policy_loaded(&gate.current.get());
         if let Some(admin) = admin {
             tokio::spawn(admin::serve(Arc::clone(&gate), admin));
         }
@@ -229,6 +232,7 @@ impl Gateway {
         if timeout(SETTLE_TIME, snapshot.injector.sources().settle()).await.is_err() {
             tracing::warn!("an authorization server has not answered; a refresh token that it replaced may be lost");
         }
+        gate.audit.ended();
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::assemble::{inputs, snapshot};
 use super::{Options, StartError};
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::gate::Gate;
 use crate::load;
 use crate::metrics::Metrics;
@@ -13,6 +13,7 @@ use crate::snapshot::Snapshot;
 /// Replaces the snapshot, or keeps it and says why.
 pub(super) fn reload_files(gate: &Gate, options: &Options, own: &[SocketAddr]) {
     let before = gate.current.get();
+    gate.audit.reopen();
     let next = load::load(&inputs(options)).map_err(StartError::from).and_then(|loaded| {
         let sources = Some(before.injector.sources());
         snapshot(before.generation + 1, loaded, own, sources, options.private)
@@ -29,10 +30,12 @@ pub(super) fn reload_files(gate: &Gate, options: &Options, own: &[SocketAddr]) {
             gate.current.replace(next);
             gate.upstream.clear();
             gate.metrics.count_reload(true);
+            gate.audit.policy_loaded(&gate.current.get());
             tracing::info!(generation, digest, "reloaded");
         }
         Err(error) => {
             gate.metrics.count_reload(false);
+            gate.audit.policy_rejected(&before, &error.to_string());
             if let StartError::Invalid(diagnostics) = &error {
                 for diagnostic in diagnostics {
                     tracing::error!(%diagnostic, help = diagnostic.help, "not reloaded");
@@ -54,6 +57,7 @@ fn warn_of_fixed(before: &Config, after: &Config) {
         ("admin.readiness_interval", before.admin.readiness_interval == after.admin.readiness_interval),
         ("mcp.listen", before.mcp.listen == after.mcp.listen),
         ("intercept.ca_cert", before.intercept.ca == after.intercept.ca),
+        ("audit", before.audit == after.audit),
         ("limits.connections", old.connections == new.connections),
         ("limits.tunnels", old.tunnels == new.tunnels),
     ];
@@ -65,12 +69,15 @@ fn warn_of_fixed(before: &Config, after: &Config) {
 /// Shows a snapshot in the metrics and the log; gives what deserves a look in it.
 pub(super) fn announce(snapshot: &Snapshot, metrics: &Metrics) -> Vec<String> {
     let servers = snapshot.injector.iter().map(|injection| &*injection.server);
-    metrics.show_policy(snapshot.generation, snapshot.policy.digest(), servers);
+    metrics.show_policy(snapshot.generation, snapshot.policy.digest(), snapshot.mode(), servers);
     metrics.register_minted(snapshot.injector.sources().minted());
     let refused = snapshot.injector.problems().into_iter();
     let mut problems: Vec<String> =
         refused.map(|(server, error)| format!("requests to {server} will be refused: {error}")).collect();
     problems.extend(snapshot.injector.sources().warnings());
+    if snapshot.mode() == Mode::Report {
+        problems.push("denials by rules are reported and not enforced ([policy] mode = \"report\")".to_owned());
+    }
     if let Some(next) = &snapshot.config.upstream.proxy {
         problems.push(format!("{next} resolves names itself: [guard] does not see the addresses behind them"));
     }

@@ -17,7 +17,7 @@ mod resolve;
 mod shared;
 mod tls;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -252,6 +252,11 @@ impl Lease {
         self.reused
     }
 
+    /// Where the connection leads: to the server, or to the next proxy.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.sender.peer()
+    }
+
     /// What the connection speaks.
     pub(crate) const fn protocol(&self) -> Protocol {
         self.sender.protocol()
@@ -263,16 +268,17 @@ impl Lease {
         request: Request<RequestBody>,
         interim: Option<&Interim>,
     ) -> Result<Response<UpstreamBody>, Unsent> {
+        let peer = self.peer();
         match self.sender {
             Sender::Http1(connection) => {
                 let response = connection.send(request, interim).await?;
-                Ok(response.map(|incoming| UpstreamBody::new(Source::Http1(Box::new(incoming)))))
+                Ok(response.map(|incoming| UpstreamBody::new(Source::Http1(Box::new(incoming)), peer)))
             }
             Sender::Http2 { shared, place } => {
                 let Answer { response, upload } = shared.send(request, interim).await?;
                 let (parts, incoming) = response.into_parts();
                 let streamed = Streamed::new(incoming, &parts.headers, upload, place);
-                Ok(Response::from_parts(parts, UpstreamBody::new(Source::Http2(Box::new(streamed)))))
+                Ok(Response::from_parts(parts, UpstreamBody::new(Source::Http2(Box::new(streamed)), peer)))
             }
         }
     }
