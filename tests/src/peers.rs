@@ -6,6 +6,7 @@ mod grpc;
 mod index;
 mod mcp;
 mod oauth;
+mod prometheus;
 mod websocket;
 
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ pub use grpc::GrpcServer;
 pub use index::Packages;
 pub use mcp::McpServer;
 pub use oauth::{AuthorizationServer, ClientKey, TokenSettings};
+pub use prometheus::Prometheus;
 pub use websocket::WebSocketServer;
 
 use crate::client::Cmd;
