@@ -51,6 +51,7 @@ reasons! {
     GuardMetadata = "guard_metadata", "cloud metadata addresses are never reachable";
     GuardSelf = "guard_self", "the gateway's own listeners are never reachable through it";
     GuardPort = "guard_port", "the gateway's config blocks this port";
+    GuardName = "guard_name", "the name is reserved and never leads anywhere (RFC 6761)";
     InspectOff = "inspect_off", "the rule needs TLS interception, which is off or impossible here";
     SniMismatch = "sni_mismatch", "the TLS server name is not the CONNECT host";
     NotTls = "not_tls", "the tunnel was permitted for TLS only and opened with something else";

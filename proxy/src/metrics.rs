@@ -3,6 +3,8 @@
 //! Label values come from closed lists, and every series exists from the start with its zero, so that a rate is right
 //! from the first event on and the number of series never grows with traffic.
 
+mod rules;
+
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,7 +17,9 @@ use prometheus::{
 
 use crate::audit::{Entry, Outcome};
 use crate::config::Mode;
+use crate::evidence::must_deny::Way;
 use crate::evidence::report::{Capability, CheckStatus, Evidence, Status};
+use crate::hits::RuleHits;
 use crate::tunnel::{Cause, Kind};
 
 /// Why something is denied by policy alone, so that it goes out where the gateway only reports.
@@ -42,6 +46,8 @@ pub(crate) struct Metrics {
     expiries: IntGaugeVec,
     events: Vec<IntCounter>,
     policy_info: IntGaugeVec,
+    rules: rules::RuleCollector,
+    must_deny: IntGaugeVec,
     pub(crate) policy_generation: IntGauge,
     reload_success: IntCounter,
     reload_failure: IntCounter,
@@ -159,6 +165,13 @@ impl Metrics {
                 &["binding"],
             )?,
             events,
+            rules: register(&registry, rules::RuleCollector::new()?)?,
+            must_deny: gauges(
+                &registry,
+                "must_deny",
+                "Whether a name that must never be let out is refused, by the way in that it was asked for at.",
+                &["entry"],
+            )?,
             policy_info: gauges(&registry, "policy_info", "The policy in force; always 1.", &["digest", "mode"])?,
             policy_generation: gauge(&registry, "policy_generation", "Counts the policies loaded since start.")?,
             reload_success: reloads.with_label_values(&["success"]),
@@ -281,6 +294,16 @@ impl Metrics {
                 self.redactions.with_label_values(&[server, place.as_str()]);
             }
         }
+    }
+
+    /// Shows how often the rules in force have decided.
+    pub(crate) fn show_rules(&self, hits: &Arc<RuleHits>) {
+        self.rules.show(Arc::clone(hits));
+    }
+
+    /// Shows whether a way in refuses what it must.
+    pub(crate) fn show_must_deny(&self, way: Way, refused: bool) {
+        self.must_deny.with_label_values(&[way.as_str()]).set(i64::from(refused));
     }
 
     /// Shows evidence: each status as a set of series of which one is 1.

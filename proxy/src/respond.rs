@@ -155,6 +155,7 @@ const fn status(reason: Reason) -> StatusCode {
         | Reason::GuardMetadata
         | Reason::GuardSelf
         | Reason::GuardPort
+        | Reason::GuardName
         | Reason::InspectOff
         | Reason::SniMismatch
         | Reason::NotTls

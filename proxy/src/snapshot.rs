@@ -16,6 +16,7 @@ use crate::auth::Accounts;
 use crate::config::{Config, Mode};
 use crate::credentials::Injector;
 use crate::evidence::ServerSpec;
+use crate::hits::RuleHits;
 use crate::mcp::policy::Policies;
 use crate::upstream::Route;
 
@@ -26,6 +27,8 @@ pub(crate) struct Snapshot {
     pub(crate) generation: u64,
     /// What may be reached.
     pub(crate) policy: Policy,
+    /// How often its rules have decided.
+    pub(crate) hits: Arc<RuleHits>,
     /// What the way out is made under.
     pub(crate) route: Arc<Route>,
     /// What is put on requests.

@@ -57,7 +57,6 @@ pub(super) fn problem(problem: Problem<'_>) -> Answer {
 ///
 /// # Errors
 /// The refusal that it is answered with: the body is larger than [`MAX_BODY`], or ended early.
-#[allow(dead_code, reason = "for resources that are told something")]
 pub(super) async fn body(request: Request<Incoming>) -> Result<Bytes, Answer> {
     let read = Limited::new(request.into_body(), MAX_BODY).collect().await;
     read.map(|body| body.to_bytes()).map_err(|error| {

@@ -4,9 +4,12 @@
 //! a file of its own, which knows nothing of the others. What a resource answers is made with [`answer`].
 
 mod answer;
+mod check;
 mod evidence;
 mod guard;
 mod health;
+mod policy;
+mod query;
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -74,6 +77,16 @@ const RESOURCES: &[Resource] = &[
         path: "/v1/evidence",
         methods: &[Method::GET, Method::POST],
         answer: |admin, asked| Box::pin(evidence::answer(admin, asked)),
+    },
+    Resource {
+        path: "/v1/policy",
+        methods: READ,
+        answer: |admin, asked| Box::pin(async move { policy::answer(admin, &asked) }),
+    },
+    Resource {
+        path: "/v1/check",
+        methods: &[Method::GET, Method::POST],
+        answer: |admin, asked| Box::pin(check::answer(admin, asked)),
     },
 ];
 

@@ -40,7 +40,8 @@ impl ServerSpec {
         if self.url.is_some() { "streamable_http" } else { "stdio" }
     }
 
-    fn url_without_query(&self) -> Option<String> {
+    /// Where it is, without a query, which may hold a credential.
+    pub(crate) fn url_without_query(&self) -> Option<String> {
         Some(self.url.as_ref()?.to_string().split('?').next().unwrap_or_default().to_owned())
     }
 
@@ -86,7 +87,11 @@ impl ServerSpec {
                 None => judged.reason.text().to_owned(),
             };
             let check = match judged.reason {
-                Reason::GuardAddress | Reason::GuardMetadata | Reason::GuardSelf | Reason::GuardPort => {
+                Reason::GuardAddress
+                | Reason::GuardMetadata
+                | Reason::GuardSelf
+                | Reason::GuardPort
+                | Reason::GuardName => {
                     checks.pass(Check::Policy, "");
                     Check::Resolve
                 }

@@ -33,9 +33,9 @@ pub(crate) use session::SessionId;
 
 use crate::audit::{Audit, Ending, Entry};
 use crate::auth::{Account, Limiter};
-use crate::client::Client;
+use crate::client::{Address, Client};
 use crate::drain::Drain;
-use crate::evidence::Board;
+use crate::evidence::{Board, MustDeny, Purpose};
 use crate::intercept::Leaves;
 use crate::metrics::Metrics;
 use crate::snapshot::Current;
@@ -62,6 +62,8 @@ pub(crate) struct Gate {
     pub(crate) wrong_credentials: Arc<Limiter>,
     /// What was checked of the manifests' servers.
     pub(crate) board: Board,
+    /// Whether every way in refuses what it must.
+    pub(crate) must_deny: MustDeny,
     /// How this gateway signs Via.
     pub(crate) pseudonym: Arc<Pseudonym>,
     /// One permit for each tunnel there may be.
@@ -77,6 +79,14 @@ pub(crate) struct Caller {
     pub(crate) client: Client,
     /// Which way the request came in.
     pub(crate) entry: Entry,
+}
+
+impl Caller {
+    /// Whether it is the gateway, asking for what it must refuse. That is no traffic: it is not counted, and leaves no
+    /// event and no line in the log.
+    pub(crate) fn is_self_test(&self) -> bool {
+        self.client.address == Address::Inner(Purpose::MustDeny)
+    }
 }
 
 /// What a connection turns into behind its last HTTP answer.

@@ -137,6 +137,7 @@ impl Drop for Owed<'_, '_> {
         if !self.settled {
             let outcome = Outcome::let_out(self.reason);
             let record = self.gate.record_of(self.subject, (outcome, self.reason), &Leaving::default());
+            count_rule(self.subject);
             self.gate.audit.record(&Record { detail: "the client left before anything was sent", ..record });
         }
     }
@@ -159,17 +160,23 @@ impl Gate {
         leaving: &Leaving<'_>,
     ) -> Result<Option<Box<Ending>>, Refusal> {
         let record = self.record_of(subject, (Outcome::let_out(reason), reason), leaving);
-        self.audit.permit(&record).await.map_err(|unrecorded| {
+        let permitted = self.audit.permit(&record).await.map_err(|unrecorded| {
             let refusal = Refusal::from(Reason::AuditUnavailable);
             if unrecorded == Unrecorded::NotWritten {
                 self.turned_away(subject, &refusal);
             }
             refusal
-        })
+        })?;
+        count_rule(subject);
+        Ok(permitted)
     }
 
     /// Takes a refusal down that is answered in no words, or in those of another protocol than HTTP.
     pub(crate) fn turned_away(&self, subject: &Subject<'_>, refusal: &Refusal) {
+        if subject.caller.is_self_test() {
+            return;
+        }
+        count_rule(subject);
         let outcome = Outcome::of(refusal.reason);
         let record = self.record_of(subject, (outcome, refusal.reason), &Leaving::default());
         self.audit.record(&Record { detail: &refusal.inside, ..record });
@@ -215,6 +222,13 @@ impl Gate {
             tunnel,
             detail: "",
         }
+    }
+}
+
+/// Counts the rule that decided, where one did.
+fn count_rule(subject: &Subject<'_>) {
+    if let Some(rule) = subject.rule {
+        subject.snapshot.hits.count(rule);
     }
 }
 

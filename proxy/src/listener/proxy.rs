@@ -92,7 +92,7 @@ async fn detect(stream: &mut Stream, first: &mut BytesMut, bounds: Bounds) -> Op
 }
 
 /// The limits in force for a new connection.
-pub(super) fn bounds(gate: &Gate) -> Bounds {
+pub(crate) fn bounds(gate: &Gate) -> Bounds {
     Bounds::of(&gate.current.get().config.limits)
 }
 

@@ -16,9 +16,10 @@ use crate::client::Address;
 use crate::credentials::{Injector, Sources};
 use crate::drain;
 use crate::evidence::report::Evidence;
-use crate::evidence::{Board, Enter};
+use crate::evidence::{Board, Enter, MustDeny};
 use crate::gate::{Gate, Pseudonym, Session};
 use crate::guard::Guard;
+use crate::hits::RuleHits;
 use crate::intercept::{Ca, Leaves};
 use crate::listener::stream::Stream;
 use crate::listener::{proxy, tls};
@@ -78,6 +79,7 @@ pub(super) fn assemble(
         leaves: Arc::new(Leaves::new(ca)?),
         wrong_credentials: Arc::new(Limiter::new(Instant::now())),
         board: Board::default(),
+        must_deny: MustDeny::default(),
         pseudonym: Arc::new(Pseudonym::new(unique())),
         tunnel_slots: Arc::new(Semaphore::new(tunnels)),
         drain,
@@ -86,7 +88,7 @@ pub(super) fn assemble(
 }
 
 /// How the gateway's own messages come in: as a client's connection, which has a place of its own.
-fn inner_way_in(gate: &Arc<Gate>) -> Enter {
+pub(super) fn inner_way_in(gate: &Arc<Gate>) -> Enter {
     let gate = Arc::clone(gate);
     Arc::new(move |stream, purpose| {
         let place = Arc::new(Semaphore::new(1));
@@ -144,6 +146,7 @@ pub(super) fn snapshot(
     let mcp = Policies::new(policies);
     Ok(Snapshot {
         generation,
+        hits: Arc::new(RuleHits::new(&policy)),
         policy,
         route,
         injector,

@@ -3,6 +3,7 @@
 mod assemble;
 mod error;
 mod reload;
+mod self_test;
 mod summary;
 mod ways_in;
 
@@ -190,7 +191,10 @@ impl Gateway {
             reloading,
             ..
         } = self;
-        gate.metrics.ready.set(1);
+        let ways = self_test::ways(&gate, mcp.is_some());
+        self_test::run(&gate, &ways).await;
+        gate.metrics.show_evidence(&gate.board.evidence(&gate.current.get()));
+        tokio::spawn(self_test::keep(Arc::clone(&gate), ways));
         gate.audit.policy_loaded(&gate.current.get());
         if let Some(admin) = admin {
             tokio::spawn(admin::serve(Arc::clone(&gate), admin));
@@ -234,6 +238,12 @@ impl Gateway {
         }
         gate.audit.ended();
     }
+}
+
+/// Every way in there can be, for the test of what they must refuse.
+#[cfg(test)]
+pub(crate) fn ways_to_test(gate: &Arc<Gate>) -> crate::evidence::must_deny::Ways {
+    self_test::ways(gate, true)
 }
 
 async fn reap(gate: Arc<Gate>) {

@@ -1,11 +1,13 @@
 //! The files loaded anew: a whole new snapshot, or the old one and a word why.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::assemble::{inputs, snapshot};
 use super::{Options, StartError};
 use crate::config::{Config, Mode};
 use crate::gate::Gate;
+use crate::hits;
 use crate::load;
 use crate::metrics::Metrics;
 use crate::snapshot::Snapshot;
@@ -23,6 +25,9 @@ pub(super) fn reload_files(gate: &Gate, options: &Options, own: &[SocketAddr]) {
             // A port that speaks TLS goes on doing so, and a plain one stays plain.
             if before.listen_tls.is_none() || next.listen_tls.is_none() {
                 next.listen_tls.clone_from(&before.listen_tls);
+            }
+            if hits::are_numbered_alike(&before.policy, &next.policy) {
+                next.hits = Arc::clone(&before.hits);
             }
             warn_of_fixed(&before.config, &next.config);
             announce(&next, &gate.metrics);
@@ -70,6 +75,7 @@ fn warn_of_fixed(before: &Config, after: &Config) {
 pub(super) fn announce(snapshot: &Snapshot, metrics: &Metrics) -> Vec<String> {
     let servers = snapshot.injector.iter().map(|injection| &*injection.server);
     metrics.show_policy(snapshot.generation, snapshot.policy.digest(), snapshot.mode(), servers);
+    metrics.show_rules(&snapshot.hits);
     metrics.register_minted(snapshot.injector.sources().minted());
     let refused = snapshot.injector.problems().into_iter();
     let mut problems: Vec<String> =
