@@ -5,6 +5,8 @@
 
 mod answer;
 mod check;
+mod console;
+mod decisions;
 mod evidence;
 mod guard;
 mod health;
@@ -48,7 +50,6 @@ struct Admin {
 struct Asked {
     request: Request<Incoming>,
     /// What of the path lies behind that of the resource; empty where the path is the resource's own.
-    #[allow(dead_code, reason = "for resources that lie below a path")]
     rest: String,
 }
 
@@ -70,6 +71,12 @@ const READ: &[Method] = &[Method::GET];
 
 /// Everything that is served.
 const RESOURCES: &[Resource] = &[
+    Resource { path: "/", methods: READ, answer: |_, _| Box::pin(async { console::file("") }) },
+    Resource {
+        path: "/console/",
+        methods: READ,
+        answer: |_, asked| Box::pin(async move { console::file(&asked.rest) }),
+    },
     Resource { path: "/livez", methods: READ, answer: |_, _| Box::pin(async { health::livez() }) },
     Resource { path: "/readyz", methods: READ, answer: |admin, _| Box::pin(async { health::readyz(admin) }) },
     Resource { path: "/metrics", methods: READ, answer: |admin, _| Box::pin(async { health::metrics(admin) }) },
@@ -77,6 +84,11 @@ const RESOURCES: &[Resource] = &[
         path: "/v1/evidence",
         methods: &[Method::GET, Method::POST],
         answer: |admin, asked| Box::pin(evidence::answer(admin, asked)),
+    },
+    Resource {
+        path: "/v1/decisions",
+        methods: READ,
+        answer: |admin, asked| Box::pin(async move { decisions::answer(admin, &asked) }),
     },
     Resource {
         path: "/v1/policy",

@@ -80,7 +80,7 @@ fn view(snapshot: &Snapshot, offset: usize, limit: usize) -> PolicyView<'_> {
     PolicyView {
         digest: policy.digest(),
         generation: snapshot.generation,
-        mode: "enforce",
+        mode: snapshot.mode().as_str(),
         default: match policy.default_verdict() {
             DefaultVerdict::Allow => "allow",
             DefaultVerdict::Deny => "deny",

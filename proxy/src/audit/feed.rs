@@ -42,7 +42,6 @@ impl Feed {
 
     /// The latest lines, the oldest first, and all that follow them. A listener that falls behind is told how many it
     /// has missed ([`broadcast::error::RecvError::Lagged`]).
-    #[cfg_attr(not(test), expect(dead_code, reason = "the page that shows them is not there yet"))]
     pub(crate) fn follow(&self) -> (Vec<Bytes>, broadcast::Receiver<Bytes>) {
         let latest = self.latest();
         (latest.iter().cloned().collect(), self.live.subscribe())

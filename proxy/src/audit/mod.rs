@@ -111,7 +111,6 @@ impl Audit {
     }
 
     /// The latest events, and those to come.
-    #[expect(dead_code, reason = "the page that shows them is not there yet")]
     pub(crate) fn feed(&self) -> &Feed {
         self.0.journal.feed()
     }

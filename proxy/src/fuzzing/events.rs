@@ -49,14 +49,8 @@ impl Decisions {
 
     /// Takes one down; with its end, if there is a file.
     pub fn one(&self) {
-        let rule = RuleRef {
-            layer: "agent",
-            layer_index: 0,
-            list: ListKind::Allowed,
-            index: 0,
-            number: 0,
-            rule: &self.rule,
-        };
+        let rule =
+            RuleRef { layer: "agent", layer_index: 0, list: ListKind::Allowed, index: 0, number: 0, rule: &self.rule };
         let record = Record {
             entry: Entry::Intercept,
             client: &self.client,
