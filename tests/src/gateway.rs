@@ -1,5 +1,6 @@
 //! The built binary, started with a manifest and a config of the test.
 
+mod canary;
 mod metrics;
 mod setup;
 
@@ -7,21 +8,21 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use rustls::RootCertStore;
 use tempfile::TempDir;
 use tokio::process::Child;
 
+pub(crate) use canary::Secrets;
 pub use metrics::Metrics;
 pub use setup::Setup;
-pub(crate) use setup::copy_lines;
 
 use crate::certs::roots_of;
 use crate::client::{Cmd, H2Conn, RawConn, Response};
-use crate::relay::Task;
 use crate::wait::{Journal, until, within};
+use canary::Readers;
 
 /// The path of the built `exeat`: `EXEAT_BIN`, or the binary beside the tests in the target folder, which is built
 /// once where it is missing.
@@ -54,7 +55,7 @@ pub fn exeat(args: &[&str]) -> Cmd {
     Cmd::new(binary()).args(args)
 }
 
-/// A running gateway. It is killed when this is dropped.
+/// A running gateway. It is killed when this is dropped, and it is an error if it has given away a secret by then.
 #[derive(Debug)]
 pub struct Gateway {
     child: Child,
@@ -64,7 +65,32 @@ pub struct Gateway {
     ca: PathBuf,
     dir: TempDir,
     lines: Journal<String>,
-    _readers: [Task; 2],
+    readers: Readers,
+    secrets: Mutex<Secrets>,
+    /// The files that hold a secret of a binding.
+    secret_files: Vec<String>,
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let running = matches!(self.child.try_wait(), Ok(None));
+        let answers = if running { canary::admin_answers(self.admin) } else { String::new() };
+        // The child is reaped by whoever started it.
+        let _ = self.child.start_kill();
+        self.readers.wait();
+        let said = self.lines.all().join("\n");
+        let secrets = self.secrets.lock().unwrap();
+        secrets.assert_absent("what the gateway has written", &said);
+        secrets.assert_absent("an answer of the admin listener", &answers);
+        for (file, text) in canary::written_files(self.dir.path()) {
+            secrets.assert_absent(&file, &text);
+        }
+        let panicked = said.lines().find(|line| line.contains("panicked at"));
+        assert!(panicked.is_none(), "the gateway has panicked:\n{said}");
+    }
 }
 
 impl Gateway {
@@ -259,8 +285,18 @@ impl Gateway {
     /// Its memory in use, in bytes.
     #[must_use]
     pub fn memory(&self) -> u64 {
+        self.status("VmRSS:")
+    }
+
+    /// Gives it no more memory than `more` bytes beside what it has.
+    pub fn limit_memory(&self, more: u64) {
+        let limit = Some(self.status("VmData:") + more);
+        prlimit(Some(self.pid()), Resource::Data, Rlimit { current: limit, maximum: limit }).unwrap();
+    }
+
+    fn status(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid().as_raw_nonzero())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line with the memory in use");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line of that name");
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
@@ -271,6 +307,9 @@ impl Gateway {
 
     /// Replaces one of its files.
     pub fn write(&self, name: &str, text: &str) {
+        if self.secret_files.iter().any(|file| file == name) {
+            self.secrets.lock().unwrap().add(text);
+        }
         std::fs::write(self.dir.path().join(name), text).unwrap();
     }
 

@@ -1,11 +1,13 @@
-//! The other side of real programs: where `.ci/setup` put Python and Node packages, MCP servers built from them, and
-//! the small servers that pip, npm and git ask.
+//! The other side of real programs: where `.ci/setup` put Python, Node and Rust programs, MCP clients and servers built
+//! from them, and the small servers that pip, npm and git ask.
 
 mod git;
 mod grpc;
 mod index;
 mod mcp;
+mod mcp_client;
 mod oauth;
+mod program;
 mod prometheus;
 mod websocket;
 
@@ -18,6 +20,7 @@ pub use git::git_server;
 pub use grpc::GrpcServer;
 pub use index::Packages;
 pub use mcp::McpServer;
+pub use mcp_client::{McpClient, rust_client};
 pub use oauth::{AuthorizationServer, ClientKey, TokenSettings};
 pub use prometheus::Prometheus;
 pub use websocket::WebSocketServer;
@@ -50,7 +53,7 @@ pub fn python() -> PathBuf {
     installed("venv/bin/python")
 }
 
-/// The Python that has fastmcp, which speaks both MCP eras.
+/// The Python that has fastmcp and the MCP SDK of both eras.
 #[must_use]
 pub fn modern_python() -> PathBuf {
     installed("venv-modern/bin/python")
@@ -84,6 +87,8 @@ impl Default for NodeDir {
             "http2_client.mjs",
             "http2_proxy.mjs",
             "mcp_client.mjs",
+            "mcp_client_2.mjs",
+            "mcp_server_2.mjs",
             "use_proxy.mjs",
         ] {
             std::fs::copy(script(name), dir.path().join(name)).unwrap();

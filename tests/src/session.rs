@@ -153,6 +153,9 @@ impl Session {
     pub async fn ended(self, child: Child) -> Ended {
         let output = within_time(PROGRAM_DEADLINE, "a session to end", child.wait_with_output()).await.unwrap();
         let read = |name: &str| std::fs::read_to_string(self.dir.path().join(name)).unwrap_or_default();
+        let secrets = self.setup.secrets();
+        secrets.assert_absent("what the session has written", &String::from_utf8_lossy(&output.stderr));
+        ["report.json", "events.jsonl"].iter().for_each(|name| secrets.assert_absent(name, &read(name)));
         let report = serde_json::from_str(&read("report.json")).unwrap_or(Value::Null);
         let events = events::read(&self.dir.path().join("events.jsonl"));
         Ended { output: Output::from(&output), report, events, dir: self.dir }

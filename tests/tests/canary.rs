@@ -1,6 +1,10 @@
 //! One canary in every secret, a scenario that uses all of them in all the ways there are, and a look through everything
 //! the gateway says.
 
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt as _;
+
 use exeat_tests::peers::{AuthorizationServer, TokenSettings};
 use exeat_tests::prelude::*;
 use rustix::process::Signal;
@@ -61,7 +65,7 @@ async fn no_secret_is_anywhere_to_be_seen() {
             setup = setup.set(&format!("bindings.{name}.oauth"), key, &value);
         }
         let variable = if name == "FROM_SERVER" { "CLIENT_SECRET" } else { "WRONG_SECRET" };
-        setup = setup.env(variable, proof).env("FIRST", server.refresh_token());
+        setup = setup.secret_env(variable, proof).secret_env("FIRST", server.refresh_token());
         let path = format!("/echo/{name}");
         setup = setup.inject(&origin.url(HOST, &path), &[("Authorization", &format!("${{{name}}}"))]);
         paths.push(path);
@@ -107,4 +111,34 @@ async fn no_secret_is_anywhere_to_be_seen() {
         assert!(at.is_none(), "{secret}: …{}…", &said[at.unwrap().saturating_sub(200)..at.unwrap() + 100]);
     }
     assert!(said.contains("FROM_NOWHERE") && said.contains("credential not renewed"), "{said}");
+}
+
+#[tokio::test]
+async fn a_gateway_that_dies_says_nothing_of_its_secrets() {
+    let ca = TestCa::new();
+    let origin = Origin::https(Site::default().at("*", Reply::text("hello")), &ca.leaf(&[HOST])).await;
+    let mut setup = Gateway::setup().names(&[HOST]).trust(&ca).allow(&[HOST]).env("EXEAT_LOG", "trace");
+    for (name, secret) in SECRETS {
+        setup = setup.bind(name, secret);
+        setup = setup.inject(&origin.url(HOST, &format!("/{name}")), &[("Authorization", &format!("${{{name}}}"))]);
+    }
+    let mut gateway = setup.start().await;
+    for (name, secret) in SECRETS {
+        assert_eq!(gateway.get(&origin.url(HOST, &format!("/{name}"))).await.status, 200);
+        assert!(origin.requests().iter().any(|request| request.values("authorization") == [secret]));
+    }
+    // Heads that never end take memory until there is none: the allocator gives up, and the process with it.
+    gateway.limit_memory(0);
+    let head = format!("GET http://{HOST}/ HTTP/1.1\r\nHost: {HOST}\r\nX: {}", "x".repeat(30 << 10));
+    let open = || -> std::io::Result<TcpStream> {
+        let mut conn = TcpStream::connect(gateway.proxy())?;
+        conn.write_all(head.as_bytes())?;
+        Ok(conn)
+    };
+    let heads: Vec<TcpStream> = std::iter::repeat_with(open).map_while(Result::ok).take(10_000).collect();
+    let status = gateway.ended().await;
+    assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()), "after {} heads", heads.len());
+    let last = gateway.await_line("memory allocation of").await;
+    assert!(last.ends_with("failed"), "{last}");
+    // That nothing of all it has said holds a secret is what the harness looks for.
 }

@@ -55,7 +55,7 @@ async fn socks5_is_passed_the_name_and_the_credentials() {
         let next = SocksServer::start(0, credentials).await;
         let mut setup = through(format!("socks5h://{}", next.addr()), &dns).await;
         if let Some(credentials) = credentials {
-            setup = setup.set("upstream", "proxy_authorization", "{ env = \"NEXT\" }").env("NEXT", credentials);
+            setup = setup.set("upstream", "proxy_authorization", "{ env = \"NEXT\" }").secret_env("NEXT", credentials);
         }
         let gateway = setup.start().await;
         gateway.get(&origin.url(HOST, "/a")).await.assert_ok("GET /a");

@@ -1,68 +1,77 @@
 //! Real MCP clients and servers: the call passes with the manifest's header put on by the gateway, which the client
 //! never sees, and fails where the credential is not bound.
 
-use exeat_tests::peers::{self, McpServer, NodeDir};
+use exeat_tests::peers::{McpClient, McpServer, NodeDir};
 use exeat_tests::prelude::*;
 use serde_json::Value;
 
 const HOST: &str = "mcp.example.test";
 const AUTHORIZATION: &str = "Bearer s3cret-of-the-gateway";
 
-/// The clients, by name: each lists the tools and calls one.
-fn client(name: &str, node: &NodeDir) -> Cmd {
-    match name {
-        "python" => Cmd::new(peers::python()).arg(peers::script("mcp_client.py")),
-        "fastmcp" => Cmd::new(peers::modern_python()).arg(peers::script("fastmcp_client.py")),
-        "node" => node.command("mcp_client.mjs"),
-        _ => panic!("no client {name}"),
-    }
-}
-
-const CLIENTS: [&str; 3] = ["python", "fastmcp", "node"];
-
 fn setup(ca: &TestCa, url: &str) -> Setup {
     let headers = [("Authorization", "${PEER_AUTHORIZATION}")];
     Gateway::setup().names(&[HOST]).trust(ca).allow(&[url]).mcp_server("peer", url, &headers)
 }
 
-/// Runs every client against `server` with the credential bound, and checks what it got.
-async fn call_bound(ca: &TestCa, server: &McpServer, arguments: &str, expected: &str) {
+/// Has every client list the tools of `server` and call one with the credential bound, in turn at the server's URL through
+/// the proxy and at the local endpoint, and checks what it got. `turn` is the way of the first.
+async fn call_bound(ca: &TestCa, server: &McpServer, arguments: &str, expected: &str, turn: usize) {
     let url = server.url(HOST);
-    let gateway = setup(ca, &url).bind("PEER_AUTHORIZATION", AUTHORIZATION).start().await;
+    let gateway = setup(ca, &url).endpoints().bind("PEER_AUTHORIZATION", AUTHORIZATION).start().await;
     let node = NodeDir::default();
-    for name in CLIENTS {
-        let output = client(name, &node).args([&url, "echo", arguments]).through(&gateway).run().await.success();
+    for (at, client) in McpClient::ALL.into_iter().enumerate() {
+        let command = client.command(&node);
+        let command = match (turn + at) % 2 {
+            0 => command.args([&url, "echo", arguments]).through(&gateway),
+            _ => command.args([gateway.endpoint("peer"), "echo", arguments]),
+        };
+        let output = command.run().await.success();
         let answer: Value = serde_json::from_str(&output).unwrap();
-        assert_eq!(answer["text"], expected, "{name}");
-        assert!(answer["tools"].as_array().unwrap().iter().any(|tool| tool == "echo"), "{name}: {answer}");
-        assert!(!output.contains("s3cret"), "{name}");
+        assert_eq!(answer["text"], expected, "{client:?}");
+        assert!(answer["tools"].as_array().unwrap().iter().any(|tool| tool == "echo"), "{client:?}: {answer}");
+        assert!(!output.contains("s3cret"), "{client:?}");
     }
     let carried = server.authorizations();
     assert!(!carried.is_empty() && carried.iter().all(|fields| fields == &[AUTHORIZATION]), "{carried:?}");
     let injected =
         gateway.metrics().await.sum("exeat_injections_total", &[("server", "peer"), ("outcome", "injected")]);
-    assert!(injected >= 9.0, "{injected}");
+    // Each opens or discovers, lists and calls.
+    assert!(injected >= 3.0 * McpClient::ALL.len() as f64, "{injected}");
 }
 
 #[tokio::test]
 async fn calls_to_a_python_server_carry_the_bound_header() {
     let ca = TestCa::new();
     let server = McpServer::python(&ca.leaf(&[HOST]), AUTHORIZATION).await;
-    call_bound(&ca, &server, r#"{"text":"hi"}"#, "echo: hi").await;
+    call_bound(&ca, &server, r#"{"text":"hi"}"#, "echo: hi", 0).await;
 }
 
 #[tokio::test]
-async fn calls_to_a_server_of_both_eras_carry_the_bound_header() {
+async fn calls_to_a_fastmcp_server_carry_the_bound_header() {
     let ca = TestCa::new();
     let server = McpServer::modern(&ca.leaf(&[HOST]), AUTHORIZATION).await;
-    call_bound(&ca, &server, r#"{"text":"hi"}"#, "echo: hi").await;
+    call_bound(&ca, &server, r#"{"text":"hi"}"#, "echo: hi", 1).await;
+}
+
+#[tokio::test]
+async fn calls_to_a_python_server_of_both_eras_carry_the_bound_header() {
+    let ca = TestCa::new();
+    let server = McpServer::python_2(&ca.leaf(&[HOST]), AUTHORIZATION).await;
+    call_bound(&ca, &server, r#"{"text":"hi"}"#, "echo: hi", 0).await;
+}
+
+#[tokio::test]
+async fn calls_to_a_node_server_of_both_eras_carry_the_bound_header() {
+    let ca = TestCa::new();
+    let server = McpServer::node_2(&ca.leaf(&[HOST]), AUTHORIZATION).await;
+    call_bound(&ca, &server, r#"{"text":"hi"}"#, "echo: hi", 1).await;
 }
 
 #[tokio::test]
 async fn calls_to_a_node_server_carry_the_bound_header() {
     let ca = TestCa::new();
     let server = McpServer::everything(&ca.leaf(&[HOST]), AUTHORIZATION).await;
-    call_bound(&ca, &server, r#"{"message":"hi"}"#, "Echo: hi").await;
+    call_bound(&ca, &server, r#"{"message":"hi"}"#, "Echo: hi", 0).await;
 }
 
 #[tokio::test]
@@ -72,13 +81,13 @@ async fn without_the_binding_nothing_reaches_the_server() {
     let url = server.url(HOST);
     let gateway = setup(&ca, &url).start().await;
     let node = NodeDir::default();
-    for name in CLIENTS {
-        let command = client(name, &node).args([&url, "echo", r#"{"text":"hi"}"#]);
+    for client in McpClient::ALL {
+        let command = client.command(&node).args([&url, "echo", r#"{"text":"hi"}"#]);
         command.through(&gateway).run().await.failure();
     }
     assert!(server.authorizations().is_empty(), "{:?}", server.authorizations());
     let metrics = gateway.metrics().await;
-    assert!(metrics.sum("exeat_requests_total", &[("reason", "credential_unbound")]) >= 3.0);
+    assert!(metrics.sum("exeat_requests_total", &[("reason", "credential_unbound")]) >= McpClient::ALL.len() as f64);
 }
 
 #[tokio::test]

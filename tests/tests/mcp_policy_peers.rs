@@ -1,22 +1,13 @@
 //! Real MCP clients and servers under a policy: what clients show of it, and that nothing else changes.
 
-use exeat_tests::peers::{self, McpServer, NodeDir};
+use exeat_tests::peers::{self, McpClient, McpServer, NodeDir};
 use exeat_tests::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const HOST: &str = "mcp.example.test";
-const CLIENTS: [&str; 3] = ["python", "fastmcp", "node"];
 /// Nothing is forbidden, and everything is judged.
 const ALL_TOOLS: &str = r#"{ allow = ["*"] }"#;
 const ANY_QUESTION: &str = "elicitation_policy = \"url_and_form\"";
-
-fn client(name: &str, node: &NodeDir) -> Cmd {
-    match name {
-        "python" => Cmd::new(peers::python()).arg(peers::script("mcp_client.py")),
-        "fastmcp" => Cmd::new(peers::modern_python()).arg(peers::script("fastmcp_client.py")),
-        _ => node.command("mcp_client.mjs"),
-    }
-}
 
 /// A gateway in front of a server with these keys in the manifest and these tools in the config.
 async fn gateway(ca: &TestCa, server: &McpServer, keys: &str, tools: &str) -> Gateway {
@@ -31,12 +22,12 @@ async fn gateway(ca: &TestCa, server: &McpServer, keys: &str, tools: &str) -> Ga
 async fn both_ways(
     gateway: &Gateway,
     server: &McpServer,
-    name: &str,
+    client: McpClient,
     args: [&str; 2],
 ) -> [exeat_tests::client::Output; 2] {
     let node = NodeDir::default();
-    let through = client(name, &node).arg(server.url(HOST)).args(args).through(gateway).run().await;
-    let local = client(name, &node).arg(gateway.endpoint("peer")).args(args).run().await;
+    let through = client.command(&node).arg(server.url(HOST)).args(args).through(gateway).run().await;
+    let local = client.command(&node).arg(gateway.endpoint("peer")).args(args).run().await;
     [through, local]
 }
 
@@ -45,17 +36,17 @@ async fn clients_see_the_tools_they_may_call_and_are_told_of_the_others() {
     let ca = TestCa::new();
     let server = McpServer::everything(&ca.leaf(&[HOST]), "").await;
     let gateway = gateway(&ca, &server, "", r#"{ allow = ["echo", "get-*"], deny = ["get-env"] }"#).await;
-    for name in CLIENTS {
-        for output in both_ways(&gateway, &server, name, ["echo", r#"{"message":"hi"}"#]).await {
+    let node = NodeDir::default();
+    for client in McpClient::ALL {
+        for output in both_ways(&gateway, &server, client, ["echo", r#"{"message":"hi"}"#]).await {
             let answer: Value = serde_json::from_str(&output.success()).unwrap();
-            assert_eq!(answer["text"], "Echo: hi", "{name}");
+            assert_eq!(answer["text"], "Echo: hi", "{client:?}");
             let tools: Vec<_> = answer["tools"].as_array().unwrap().iter().map(|tool| tool.as_str().unwrap()).collect();
-            assert!(tools.contains(&"echo") && tools.contains(&"get-sum"), "{name}: {tools:?}");
+            assert!(tools.contains(&"echo") && tools.contains(&"get-sum"), "{client:?}: {tools:?}");
             assert!(!tools.contains(&"get-env") && !tools.iter().any(|tool| tool.starts_with("trigger")), "{tools:?}");
         }
-        for output in both_ways(&gateway, &server, name, ["get-env", "{}"]).await {
-            assert!(output.failure().contains("the tool \"get-env\" may not be called"), "{name}");
-        }
+        let refused = client.command(&node).args([gateway.endpoint("peer"), "get-env", "{}"]).run().await;
+        assert!(refused.failure().contains("the tool \"get-env\" may not be called"), "{client:?}");
     }
 }
 
@@ -64,55 +55,93 @@ async fn a_tool_of_a_server_of_both_eras_is_refused_in_either() {
     let ca = TestCa::new();
     let server = McpServer::modern(&ca.leaf(&[HOST]), "").await;
     let gateway = gateway(&ca, &server, "", r#"{ deny = ["echo"] }"#).await;
-    for name in CLIENTS {
-        for output in both_ways(&gateway, &server, name, ["echo", r#"{"text":"hi"}"#]).await {
-            assert!(output.failure().contains("the tool \"echo\" may not be called"), "{name}");
+    for client in McpClient::ALL {
+        for output in both_ways(&gateway, &server, client, ["echo", r#"{"text":"hi"}"#]).await {
+            assert!(output.failure().contains("the tool \"echo\" may not be called"), "{client:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn pins_steer_clients_to_the_other_era_or_tell_them_of_it() {
+async fn pins_to_sessions_steer_clients_to_one_or_tell_them_of_it() {
     let ca = TestCa::new();
     let server = McpServer::modern(&ca.leaf(&[HOST]), "").await;
-    let hi = ["echo", r#"{"text":"hi"}"#];
+    let node = NodeDir::default();
     for pin in ["2025-03-26", "2025-06-18"] {
         let gateway = gateway(&ca, &server, &format!("protocol_mode = {pin:?}"), "").await;
-        for name in CLIENTS {
-            for output in both_ways(&gateway, &server, name, hi).await {
-                assert!(output.success().contains("echo: hi"), "{name} {pin}");
+        for client in McpClient::ALL {
+            let call = client.command(&node).args([gateway.endpoint("peer"), "echo", r#"{"text":"hi"}"#]);
+            let output = call.run().await;
+            if client == McpClient::RustAuto {
+                // It falls back where it is told that the server is of old, not where it is told of which.
+                assert!(output.failure().contains("no compatible protocol version"), "{pin}");
+            } else {
+                assert!(output.success().contains("echo: hi"), "{client:?} {pin}");
             }
         }
     }
-    let gateway = gateway(&ca, &server, "protocol_mode = \"2026-07-28\"", "").await;
-    for output in both_ways(&gateway, &server, "fastmcp", hi).await {
-        assert!(output.success().contains("echo: hi"));
-    }
-    for name in ["python", "node"] {
-        for output in both_ways(&gateway, &server, name, hi).await {
-            output.failure();
-        }
-    }
-    let metrics = gateway.metrics().await;
-    assert!(metrics.sum("exeat_requests_total", &[("reason", "mcp_protocol")]) >= 4.0);
 }
 
 #[tokio::test]
-async fn a_user_is_asked_what_policy_permits() {
+async fn a_pin_to_the_stateless_era_tells_the_clients_that_need_a_session() {
     let ca = TestCa::new();
-    let server = McpServer::everything(&ca.leaf(&[HOST]), "").await;
-    for (keys, asked) in [("", 0), ("elicitation_policy = \"none\"", 0), (ANY_QUESTION, 1)] {
-        let gateway = gateway(&ca, &server, keys, "").await;
-        let command = Cmd::new(peers::python()).arg(peers::script("mcp_elicit.py"));
-        let output = command.args([gateway.endpoint("peer"), "trigger-elicitation-request"]).run().await;
-        if asked == 1 {
-            let answer: Value = serde_json::from_str(&output.success()).unwrap();
-            assert_eq!(answer["asked"].as_array().unwrap().len(), 1, "{keys}: {answer}");
-        } else {
-            // The server lists the tool to those alone that declare what it needs; who knows its name calls it anyway.
-            assert!(!output.stdout.contains("\"asked\": [\""), "{keys}: {output:?}");
+    let server = McpServer::python_2(&ca.leaf(&[HOST]), "").await;
+    let gateway = gateway(&ca, &server, "protocol_mode = \"2026-07-28\"", "").await;
+    for client in McpClient::ALL {
+        for output in both_ways(&gateway, &server, client, ["echo", r#"{"text":"hi"}"#]).await {
+            if client.needs_session() {
+                output.failure();
+            } else {
+                assert!(output.success().contains("echo: hi"), "{client:?}");
+            }
         }
     }
+    let turned_away = 2.0 * McpClient::ALL.iter().filter(|client| client.needs_session()).count() as f64;
+    let metrics = gateway.metrics().await;
+    assert!(metrics.sum("exeat_requests_total", &[("reason", "mcp_protocol")]) >= turned_away);
+}
+
+/// Has clients with a user call a tool that asks a question, where questions are not permitted and where they are.
+async fn ask(ca: &TestCa, server: &McpServer, tool: &str, clients: impl Fn(McpClient) -> bool) {
+    let node = NodeDir::default();
+    for (keys, asked) in [("", 0), (ANY_QUESTION, 1)] {
+        let gateway = gateway(ca, server, keys, "").await;
+        for client in McpClient::ALL.into_iter().filter(|client| clients(*client)) {
+            let command = client.with_user(&node).args([gateway.endpoint("peer"), tool, "{}"]);
+            let output = command.run().await;
+            if asked == 1 {
+                let answer: Value = serde_json::from_str(&output.success()).unwrap();
+                assert_eq!(answer["asked"].as_array().unwrap().len(), 1, "{client:?} {keys}: {answer}");
+                assert!(answer["text"].as_str().unwrap().contains("Ann"), "{client:?} {keys}: {answer}");
+            } else {
+                // Some servers list the tool to those alone that declare what it needs; who knows its name calls it
+                // anyway. The client says of that what it likes, but the user has not been asked.
+                let asked = serde_json::from_str(&output.stdout).map(|answer: Value| answer["asked"].clone());
+                assert!(asked.is_ok_and(|asked| asked == json!([])) || output.code != Some(0), "{client:?} {output:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_user_is_asked_what_policy_permits_in_a_session() {
+    let ca = TestCa::new();
+    let server = McpServer::everything(&ca.leaf(&[HOST]), "").await;
+    ask(&ca, &server, "trigger-elicitation-request", McpClient::needs_session).await;
+}
+
+#[tokio::test]
+async fn a_user_is_asked_what_policy_permits_in_either_era() {
+    let ca = TestCa::new();
+    let server = McpServer::python_2(&ca.leaf(&[HOST]), "").await;
+    ask(&ca, &server, "greet", |_| true).await;
+}
+
+#[tokio::test]
+async fn a_user_is_asked_what_policy_permits_without_a_session() {
+    let ca = TestCa::new();
+    let server = McpServer::node_2(&ca.leaf(&[HOST]), "").await;
+    ask(&ca, &server, "greet", |client| !client.needs_session()).await;
 }
 
 #[tokio::test]
@@ -169,5 +198,12 @@ async fn the_conformance_suite_sees_no_gateway_before_a_node_server() {
 async fn the_conformance_suite_of_the_stateless_era_sees_no_gateway() {
     let ca = TestCa::new();
     let server = McpServer::modern(&ca.leaf(&[HOST]), "").await;
+    same_conformance(&ca, &server, "2026-07-28", 3).await;
+}
+
+#[tokio::test]
+async fn the_conformance_suite_of_the_stateless_era_sees_no_gateway_before_a_node_server() {
+    let ca = TestCa::new();
+    let server = McpServer::node_2(&ca.leaf(&[HOST]), "").await;
     same_conformance(&ca, &server, "2026-07-28", 3).await;
 }

@@ -29,7 +29,7 @@ fn oauth(setup: Setup, keys: &[(&str, &str)]) -> Setup {
 
 /// Binds `TOKEN` to the client `basic` of a token endpoint.
 fn client(setup: Setup, token_url: &str) -> Setup {
-    let setup = setup.env("CLIENT_SECRET", AuthorizationServer::BASIC_SECRET);
+    let setup = setup.secret_env("CLIENT_SECRET", AuthorizationServer::BASIC_SECRET);
     oauth(
         setup,
         &[
@@ -43,7 +43,7 @@ fn client(setup: Setup, token_url: &str) -> Setup {
 
 /// Binds `TOKEN` to the refresh token of `user-app`, whose later ones are kept in `folder`.
 fn refreshing(setup: Setup, server: &AuthorizationServer, token_url: &str, folder: &Path) -> Setup {
-    let setup = setup.env("FIRST", server.refresh_token()).env("CLIENT_SECRET", "secret-user-app");
+    let setup = setup.secret_env("FIRST", server.refresh_token()).secret_env("CLIENT_SECRET", "secret-user-app");
     oauth(
         setup,
         &[
@@ -79,7 +79,7 @@ async fn a_program_is_run_once_for_as_long_as_its_value_is_used() {
     let command =
         format!("{{ command = [\"/bin/sh\", \"{0}/get\", \"$(id)\"], pass_env = [\"GIVEN\"] }}", dir.path().display());
     std::fs::write(dir.path().join("get"), script).unwrap();
-    let setup = setup.set("bindings", "TOKEN", &command).env("GIVEN", "given").env("HIDDEN", "hidden");
+    let setup = setup.set("bindings", "TOKEN", &command).env("GIVEN", "given").secret_env("HIDDEN", "hidden");
     let gateway = setup.start().await;
     gateway.await_metric("exeat_credential_refresh_total", &[("binding", "TOKEN")], 0.0).await;
     for _ in 0..3 {
@@ -210,7 +210,7 @@ async fn a_server_that_refuses_every_token_costs_no_more_than_one() {
 async fn a_failed_mint_refuses_and_is_not_tried_again_at_once() {
     let server = AuthorizationServer::start(TokenSettings::default()).await;
     let (origin, setup) = scene(Site::default()).await;
-    let gateway = client(setup, &server.token_url()).env("CLIENT_SECRET", "canary-wrong").start().await;
+    let gateway = client(setup, &server.token_url()).secret_env("CLIENT_SECRET", "canary-wrong").start().await;
     for _ in 0..3 {
         gateway.get(&origin.url(HOST, "/mcp")).await.assert_refused(403, "credential_unavailable");
     }

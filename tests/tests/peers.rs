@@ -1,7 +1,7 @@
 //! The real programs reach their servers through a proxy without a policy, and are turned away without the credential:
 //! the control for the suites that put the gateway in between.
 
-use exeat_tests::peers::{self, McpServer, NodeDir, Packages};
+use exeat_tests::peers::{self, McpClient, McpServer, NodeDir, Packages};
 use exeat_tests::prelude::*;
 use exeat_tests::relay::PlainProxy;
 use serde_json::Value;
@@ -95,13 +95,9 @@ async fn mcp_clients_are_turned_away_without_the_credential() {
     let world = World::new().await;
     let server = McpServer::python(&world.leaf, AUTHORIZATION).await;
     let node = NodeDir::default();
-    for command in [
-        Cmd::new(peers::python()).arg(peers::script("mcp_client.py")),
-        Cmd::new(peers::modern_python()).arg(peers::script("fastmcp_client.py")),
-        node.command("mcp_client.mjs"),
-    ] {
-        let output = world.through(command.args([&server.url(HOST), "echo", r#"{"text":"hi"}"#])).run().await;
-        output.failure();
+    for client in McpClient::ALL {
+        let command = client.command(&node).args([&server.url(HOST), "echo", r#"{"text":"hi"}"#]);
+        world.through(command).run().await.failure();
     }
     assert!(server.authorizations().iter().all(Vec::is_empty));
     world.assert_used();
@@ -112,15 +108,11 @@ async fn mcp_clients_list_and_call_where_nothing_is_asked() {
     let world = World::new().await;
     let node = NodeDir::default();
     let everything = McpServer::everything(&world.leaf, "").await;
-    let call = |command: Cmd| world.through(command.args([&everything.url(HOST), "echo", r#"{"message":"hi"}"#]));
-    for command in [
-        Cmd::new(peers::python()).arg(peers::script("mcp_client.py")),
-        Cmd::new(peers::modern_python()).arg(peers::script("fastmcp_client.py")),
-        node.command("mcp_client.mjs"),
-    ] {
-        let answer: Value = serde_json::from_str(&call(command).run().await.success()).unwrap();
-        assert_eq!(answer["text"], "Echo: hi");
-        assert!(answer["tools"].as_array().unwrap().iter().any(|tool| tool == "echo"));
+    for client in McpClient::ALL {
+        let command = client.command(&node).args([&everything.url(HOST), "echo", r#"{"message":"hi"}"#]);
+        let answer: Value = serde_json::from_str(&world.through(command).run().await.success()).unwrap();
+        assert_eq!(answer["text"], "Echo: hi", "{client:?}");
+        assert!(answer["tools"].as_array().unwrap().iter().any(|tool| tool == "echo"), "{client:?}");
     }
     world.assert_used();
 }

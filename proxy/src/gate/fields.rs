@@ -1,5 +1,6 @@
 //! Header fields on their way through: which belong to one connection only, and what a forwarding proxy adds.
 
+use bytes::Bytes;
 use http::header::{self, Entry};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
@@ -20,6 +21,10 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
         header::UPGRADE,
         HeaderName::from_static("http2-settings"),
     ];
+    // Most messages have none of them, and a look at the names costs less than a search for each.
+    if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        return;
+    }
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -65,8 +70,9 @@ impl Pseudonym {
     /// A pseudonym that ends in `unique`.
     pub(crate) fn new(unique: u64) -> Self {
         let name = format!("exeat-{unique:016x}");
+        // A value that came from shared bytes is cloned without another allocation.
         let via = |version| {
-            HeaderValue::from_str(&format!("{version} {name}"))
+            HeaderValue::from_maybe_shared(Bytes::from_owner(format!("{version} {name}")))
                 .unwrap_or_else(|_| HeaderValue::from_static("1.1 exeat"))
         };
         Self { http10: via("1.0"), http11: via("1.1"), http2: via("2"), name }

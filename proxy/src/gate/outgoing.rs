@@ -1,6 +1,8 @@
 //! The part of a request's head that depends on what the connection upstream speaks.
 
-use bytes::Bytes;
+use std::fmt::Write as _;
+
+use bytes::BytesMut;
 use exeat_policy::Reason;
 use exeat_policy::target::Target;
 use http::uri::{Authority, Parts, PathAndQuery, Scheme};
@@ -30,9 +32,15 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// Spells `target` for both.
     pub(super) fn new(target: &Target, framing: Framing, websocket: bool) -> Result<Self, Refusal> {
-        let path = PathAndQuery::from_maybe_shared(Bytes::copy_from_slice(target.path_and_query().as_bytes()))
+        let path = target.path_and_query();
+        // Both share one buffer.
+        let mut text = BytesMut::with_capacity(path.len() + target.host().as_str().len() + 8);
+        text.extend_from_slice(path.as_bytes());
+        let path = PathAndQuery::from_maybe_shared(text.split().freeze())
             .map_err(|error| Refusal::new(Reason::Malformed, format_args!("the path cannot be sent on: {error}")))?;
-        let host = HeaderValue::try_from(target.short_authority().to_string())
+        // Writing to a BytesMut cannot fail: it grows.
+        let _ = write!(text, "{}", target.short_authority());
+        let host = HeaderValue::from_maybe_shared(text.freeze())
             .map_err(|_| Refusal::new(Reason::Malformed, "the host cannot stand in a Host field"))?;
         let scheme = match target.scheme() {
             exeat_policy::target::Scheme::Http => Scheme::HTTP,

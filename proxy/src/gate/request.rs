@@ -233,8 +233,9 @@ impl Gate {
         let (reused, protocol) = (lease.is_reused(), lease.protocol());
         way.outgoing.fit(&mut request, protocol)?;
         let safe = request.method().is_safe();
-        let may_repeat = protocol == Protocol::Http2 || (reused && safe);
-        let spare = (may_repeat && matches!(request.body(), RequestBody::Empty)).then(|| Box::new(copy(&request)));
+        // Over HTTP/1.1 a request comes back by itself.
+        let may_repeat = protocol == Protocol::Http2 && matches!(request.body(), RequestBody::Empty);
+        let spare = may_repeat.then(|| Box::new(copy(&request)));
         let patience = way.snapshot.config.limits.idle;
         let progress = request.body_mut().progress();
         let progress = progress.as_deref();

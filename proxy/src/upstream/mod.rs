@@ -231,7 +231,7 @@ pub(crate) struct Unsent {
     pub(crate) failure: Failure,
     /// How far it got.
     pub(crate) fate: Fate,
-    /// The request, if nothing of it was sent.
+    /// The request, if nothing of it was sent or it changes nothing and has no body.
     pub(crate) request: Option<Box<Request<RequestBody>>>,
 }
 

@@ -1,19 +1,20 @@
 //! Describing and starting a gateway.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::PipeReader;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 
-use super::{Gateway, binary};
+use super::canary::{CANARY, Readers};
+use super::{Gateway, Secrets, binary};
 use crate::certs::{Leaf, TestCa};
 use crate::client::Output;
-use crate::relay::Task;
 use crate::wait::{Journal, until};
 
 /// What a gateway is started with. Unless told otherwise the guard grants 127.0.0.1, where all origins are.
@@ -29,9 +30,12 @@ pub struct Setup {
     trusted: Vec<String>,
     env: Vec<(String, String)>,
     args: Vec<String>,
+    under: Vec<String>,
     config: Option<String>,
     state_dir: Option<PathBuf>,
     admin: Option<SocketAddr>,
+    secrets: Secrets,
+    secret_files: Vec<String>,
 }
 
 impl Default for Setup {
@@ -47,13 +51,16 @@ impl Default for Setup {
             trusted: Vec::new(),
             env: Vec::new(),
             args: Vec::new(),
+            under: Vec::new(),
             config: None,
             state_dir: None,
             admin: None,
+            secrets: Secrets::default(),
+            secret_files: Vec::new(),
         };
         // Servers see the requests of the test and no others, unless it asks for them.
         let setup = setup.set("admin", "readiness_interval", "\"0s\"");
-        setup.set("guard", "allow", r#"["127.0.0.1/32"]"#)
+        setup.set("guard", "allow", r#"["127.0.0.1/32"]"#).bind("HARNESS_CANARY", CANARY)
     }
 }
 
@@ -162,26 +169,42 @@ impl Setup {
     #[must_use]
     pub fn user(self, name: &str, password: &str) -> Self {
         let file = format!("password-of-{name}");
-        self.set("listen.auth.users", name, &format!("{{ file = \"@DIR@/{file}\" }}")).file(&file, password)
+        self.secret(password)
+            .set("listen.auth.users", name, &format!("{{ file = \"@DIR@/{file}\" }}"))
+            .file(&file, password)
     }
 
     /// Lets a bearer of this token in, and nobody without one.
     #[must_use]
     pub fn token(self, name: &str, token: &str) -> Self {
         let file = format!("token-of-{name}");
-        self.set("listen.auth.tokens", name, &format!("{{ file = \"@DIR@/{file}\" }}")).file(&file, token)
+        self.secret(token).set("listen.auth.tokens", name, &format!("{{ file = \"@DIR@/{file}\" }}")).file(&file, token)
     }
 
     /// Binds `name` to an environment variable of the same name that holds `secret`.
     #[must_use]
     pub fn bind(self, name: &str, secret: &str) -> Self {
-        self.set("bindings", name, &format!("{{ env = {name:?} }}")).env(name, secret)
+        self.secret(secret).set("bindings", name, &format!("{{ env = {name:?} }}")).env(name, secret)
+    }
+
+    /// Sets an environment variable that is a secret.
+    #[must_use]
+    pub fn secret_env(self, name: &str, secret: &str) -> Self {
+        self.secret(secret).env(name, secret)
+    }
+
+    /// Says that this must not be in anything that the gateway says: bindings and passwords are secrets already.
+    #[must_use]
+    pub fn secret(mut self, secret: &str) -> Self {
+        self.secrets.add(secret);
+        self
     }
 
     /// Binds `name` to a file called so in the gateway's folder that holds `secret`.
     #[must_use]
-    pub fn bind_file(self, name: &str, secret: &str) -> Self {
-        self.set("bindings", name, &format!("{{ file = \"@DIR@/{name}\" }}")).file(name, secret)
+    pub fn bind_file(mut self, name: &str, secret: &str) -> Self {
+        self.secret_files.push(name.to_owned());
+        self.secret(secret).set("bindings", name, &format!("{{ file = \"@DIR@/{name}\" }}")).file(name, secret)
     }
 
     /// Injects header values, which may be placeholders, into requests below `url`.
@@ -254,6 +277,14 @@ impl Setup {
         text.replace("@DIR@", dir.to_str().unwrap())
     }
 
+    /// Has a program run the gateway: its name and its arguments, behind which the gateway's come. The process has to
+    /// become the gateway.
+    #[must_use]
+    pub fn under(mut self, command: &[&str]) -> Self {
+        self.under.extend(command.iter().map(ToString::to_string));
+        self
+    }
+
     /// Starts the gateway and waits until it serves.
     pub async fn start(self) -> Gateway {
         self.try_start().await.unwrap_or_else(|output| panic!("the gateway ended: {output:#?}"))
@@ -263,12 +294,9 @@ impl Setup {
     pub async fn try_start(self) -> Result<Gateway, Output> {
         let dir = TempDir::new().unwrap();
         let ready_file = dir.path().join("ready.json");
-        let mut child = self.spawn(dir.path(), &ready_file);
+        let (mut child, pipes) = self.spawn(dir.path(), &ready_file);
         let lines = Journal::default();
-        let readers = [
-            Task::spawn(copy_lines(child.stdout.take().unwrap(), lines.clone())),
-            Task::spawn(copy_lines(child.stderr.take().unwrap(), lines.clone())),
-        ];
+        let readers = Readers::start(pipes, &lines);
         let waiting = until("the gateway to be ready", || {
             let (ended, ready) = (child.try_wait().unwrap(), read_ready(&ready_file));
             async move { ended.map(Err).or(ready.map(Ok)) }
@@ -281,13 +309,14 @@ impl Setup {
                 let own = std::fs::read_to_string(&ca).unwrap();
                 std::fs::write(dir.path().join("bundle.pem"), own + &self.trusted.concat()).unwrap();
                 let endpoints = ready["mcp"].as_object().expect("the endpoints by name").clone();
-                Ok(Gateway { child, proxy, admin, endpoints, ca, dir, lines, _readers: readers })
+                let (secrets, secret_files) = (self.secrets.into(), self.secret_files);
+                Ok(Gateway { child, proxy, admin, endpoints, ca, dir, lines, readers, secrets, secret_files })
             }
             Err(status) => {
-                for reader in readers {
-                    reader.ended().await;
-                }
-                Err(Output { code: status.code(), stdout: String::new(), stderr: lines.all().join("\n") })
+                readers.wait();
+                let said = lines.all().join("\n");
+                self.secrets.assert_absent("what the gateway has written", &said);
+                Err(Output { code: status.code(), stdout: String::new(), stderr: said })
             }
         }
     }
@@ -309,9 +338,16 @@ impl Setup {
         self.env.iter().map(|(name, value)| (name, value))
     }
 
-    fn spawn(&self, dir: &Path, ready_file: &Path) -> Child {
+    /// The secrets that it knows.
+    pub(crate) const fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
+    fn spawn(&self, dir: &Path, ready_file: &Path) -> (Child, [PipeReader; 2]) {
         let manifests = self.write_files(dir);
-        let mut command = Command::new(binary());
+        let mut words = self.under.iter().map(OsString::from).chain([binary().into()]);
+        let mut command = Command::new(words.next().expect("there is the gateway at least"));
+        command.args(words);
         let admin = self.admin.map_or_else(|| "127.0.0.1:0".to_owned(), |addr| addr.to_string());
         command.arg("serve").args(["--listen", "127.0.0.1:0", "--admin", &admin]);
         let state = self.state_dir.clone().unwrap_or_else(|| dir.join("state"));
@@ -322,8 +358,10 @@ impl Setup {
         command.args(&self.args).current_dir(dir);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", dir);
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        command.spawn().unwrap_or_else(|error| panic!("cannot start {}: {error}", binary().display()))
+        let [(said, stdout), (told, stderr)] = [(); 2].map(|()| std::io::pipe().unwrap());
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).kill_on_drop(true);
+        let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {}: {error}", binary().display()));
+        (child, [said, told])
     }
 }
 
@@ -338,12 +376,4 @@ fn read_ready(path: &Path) -> Option<Value> {
 
 fn address(value: &Value) -> SocketAddr {
     value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("not an address: {value}"))
-}
-
-/// Appends the lines of a pipe to a journal until it ends.
-pub(crate) async fn copy_lines(pipe: impl AsyncRead + Unpin, lines: Journal<String>) {
-    let mut reader = BufReader::new(pipe).lines();
-    while let Ok(Some(line)) = reader.next_line().await {
-        lines.push(line);
-    }
 }

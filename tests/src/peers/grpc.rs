@@ -1,23 +1,17 @@
 //! A real gRPC server on loopback.
 
-use std::process::Stdio;
-
-use serde_json::Value;
 use tempfile::TempDir;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
-use super::{python, script, search_path};
+use super::program::Program;
+use super::{python, script};
 use crate::certs::Leaf;
-use crate::gateway::copy_lines;
-use crate::relay::Task;
-use crate::wait::{Journal, PROGRAM_DEADLINE};
 
 /// PyPI's `grpcio`, with the services of `grpc_server.py`. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct GrpcServer {
     port: u16,
-    _child: Child,
-    _reader: Task,
+    _program: Program,
     _dir: TempDir,
 }
 
@@ -30,14 +24,8 @@ impl GrpcServer {
         if let Some(leaf) = leaf {
             command.args(leaf.write_pem(dir.path()));
         }
-        command.env_clear().env("PATH", search_path()).env("PYTHONDONTWRITEBYTECODE", "1").kill_on_drop(true);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let lines = Journal::default();
-        let reader = Task::spawn(copy_lines(child.stdout.take().unwrap(), lines.clone()));
-        let first = lines.when_within(PROGRAM_DEADLINE, "the port of a gRPC server", |all| !all.is_empty()).await;
-        let port = serde_json::from_str::<Value>(&first[0]).unwrap()["port"].as_u64().expect("a port");
-        Self { port: u16::try_from(port).unwrap(), _child: child, _reader: reader, _dir: dir }
+        let program = Program::start("a gRPC server", &mut command, &[]).await;
+        Self { port: program.port(), _program: program, _dir: dir }
     }
 
     /// The port it listens on.

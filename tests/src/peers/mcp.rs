@@ -1,26 +1,20 @@
 //! Real MCP servers on loopback, behind TLS and a check of the Authorization field where one is named.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::Stdio;
 
-use serde_json::Value;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
-use super::{NodeDir, installed, modern_python, python, script, search_path};
+use super::program::Program;
+use super::{NodeDir, installed, modern_python, python, script};
 use crate::certs::Leaf;
-use crate::gateway::copy_lines;
-use crate::relay::{Task, TlsFront};
-use crate::wait::{Journal, PROGRAM_DEADLINE};
+use crate::relay::TlsFront;
 
 /// A running server. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct McpServer {
     front: TlsFront,
-    backend: SocketAddr,
-    lines: Journal<String>,
-    _child: Child,
-    _reader: Task,
+    program: Program,
     _dir: Option<NodeDir>,
 }
 
@@ -35,6 +29,20 @@ impl McpServer {
         Self::start(leaf, Command::new(modern_python()).arg(script("fastmcp_server.py")), authorization, None).await
     }
 
+    /// PyPI's `mcp` 2.x, with tools `echo(text)` and `greet()`, which asks the user for a name; also serves clients that
+    /// open no session.
+    pub async fn python_2(leaf: &Leaf, authorization: &str) -> Self {
+        Self::start(leaf, Command::new(modern_python()).arg(script("mcp_server_2.py")), authorization, None).await
+    }
+
+    /// npm's `@modelcontextprotocol/server` 2.x, with the tools of [`McpServer::python_2`]. It keeps no sessions, and can
+    /// ask only the clients that open none.
+    pub async fn node_2(leaf: &Leaf, authorization: &str) -> Self {
+        let dir = NodeDir::default();
+        let main = dir.script("mcp_server_2.mjs");
+        Self::node(leaf, dir, &[main.into()], authorization).await
+    }
+
     /// PyPI's `mcp` 1.x with all that the public conformance suite asks a server for; no credential is asked.
     pub async fn conformance(leaf: &Leaf) -> Self {
         Self::start(leaf, Command::new(python()).arg(script("conformance_server.py")), "", None).await
@@ -42,28 +50,22 @@ impl McpServer {
 
     /// npm's `@modelcontextprotocol/server-everything`, with a tool `echo(message)` among others.
     pub async fn everything(leaf: &Leaf, authorization: &str) -> Self {
-        let dir = NodeDir::default();
-        let main: PathBuf = installed("node/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
+        let main = installed("node/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
+        Self::node(leaf, NodeDir::default(), &[main.into(), "streamableHttp".into()], authorization).await
+    }
+
+    async fn node(leaf: &Leaf, dir: NodeDir, args: &[OsString], authorization: &str) -> Self {
         let mut command = Command::new("node");
-        command.arg("--import").arg(dir.script("guard_listen.mjs")).arg(main).arg("streamableHttp");
+        command.arg("--import").arg(dir.script("guard_listen.mjs")).args(args);
         Self::start(leaf, &mut command, authorization, Some(dir)).await
     }
 
     async fn start(leaf: &Leaf, command: &mut Command, authorization: &str, dir: Option<NodeDir>) -> Self {
-        command.env_clear().env("PATH", search_path()).kill_on_drop(true);
-        command.env("PYTHONDONTWRITEBYTECODE", "1");
-        if !authorization.is_empty() {
-            command.env("REQUIRED_AUTHORIZATION", authorization);
-        }
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let lines = Journal::default();
-        let reader = Task::spawn(copy_lines(child.stdout.take().unwrap(), lines.clone()));
-        let first = lines.when_within(PROGRAM_DEADLINE, "the port of an MCP server", |all| !all.is_empty()).await;
-        let port = serde_json::from_str::<Value>(&first[0]).unwrap()["port"].as_u64().expect("a port");
-        let backend: SocketAddr = ([127, 0, 0, 1], u16::try_from(port).unwrap()).into();
-        let front = TlsFront::start(leaf, backend).await;
-        Self { front, backend, lines, _child: child, _reader: reader, _dir: dir }
+        let required = [("REQUIRED_AUTHORIZATION", authorization)];
+        let env: &[_] = if authorization.is_empty() { &[] } else { &required };
+        let program = Program::start("an MCP server", command, env).await;
+        let front = TlsFront::start(leaf, backend(&program)).await;
+        Self { front, program, _dir: dir }
     }
 
     /// The port it listens on.
@@ -81,23 +83,19 @@ impl McpServer {
     /// The URL of its endpoint with nothing in front of it.
     #[must_use]
     pub fn direct_url(&self) -> String {
-        format!("http://{}/mcp", self.backend)
+        format!("http://{}/mcp", backend(&self.program))
     }
 
     /// The Authorization fields of each request so far.
     #[must_use]
     pub fn authorizations(&self) -> Vec<Vec<String>> {
-        let requests = self.lines.all().into_iter().skip(1);
-        requests
-            .map(|line| {
-                let request: Value = serde_json::from_str(&line).unwrap();
-                request["authorization"]
-                    .as_array()
-                    .unwrap()
-                    .iter()
-                    .map(|field| field.as_str().unwrap().into())
-                    .collect()
-            })
-            .collect()
+        let fields = |request: serde_json::Value| -> Vec<String> {
+            request["authorization"].as_array().unwrap().iter().map(|field| field.as_str().unwrap().into()).collect()
+        };
+        self.program.said().into_iter().map(fields).collect()
     }
+}
+
+fn backend(program: &Program) -> SocketAddr {
+    ([127, 0, 0, 1], program.port()).into()
 }

@@ -6,24 +6,18 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use rcgen::KeyPair;
 use serde_json::{Value, json};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
-use super::{NodeDir, search_path};
+use super::NodeDir;
+use super::program::Program;
 use crate::client::RawConn;
-use crate::gateway::copy_lines;
-use crate::relay::Task;
-use crate::wait::{Journal, PROGRAM_DEADLINE};
 
 /// npm's `oidc-provider`, which replaces refresh tokens with each use and takes a second use of one for theft. Its
 /// clients are `basic` (secret [`AuthorizationServer::BASIC_SECRET`]), `post` (`secret-post&x`), `signer` and
 /// `user-app` (`secret-user-app`), whose user has consented already. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct AuthorizationServer {
-    port: u16,
-    refresh_token: String,
-    lines: Journal<String>,
-    _child: Child,
-    _reader: Task,
+    program: Program,
     _dir: NodeDir,
 }
 
@@ -80,24 +74,16 @@ impl AuthorizationServer {
         let TokenSettings { lifetime, resource, jwks } = settings;
         let settings = json!({ "lifetime": lifetime, "resource": resource, "jwks": jwks });
         let mut command = Command::new("node");
-        command.arg(dir.script("authorization_server.mjs")).env_clear().env("PATH", search_path());
-        command.env("SETTINGS", settings.to_string()).kill_on_drop(true);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
-        let lines = Journal::default();
-        let reader = Task::spawn(copy_lines(child.stdout.take().unwrap(), lines.clone()));
-        let what = "an authorization server to listen";
-        let first = lines.when_within(PROGRAM_DEADLINE, what, |all| !all.is_empty()).await;
-        let first: Value = serde_json::from_str(&first[0]).unwrap();
-        let port = u16::try_from(first["port"].as_u64().expect("a port")).unwrap();
-        let refresh_token = first["refresh_token"].as_str().unwrap().to_owned();
-        Self { port, refresh_token, lines, _child: child, _reader: reader, _dir: dir }
+        command.arg(dir.script("authorization_server.mjs")).stderr(Stdio::null());
+        let env = [("SETTINGS", &*settings.to_string())];
+        let program = Program::start("an authorization server", &mut command, &env).await;
+        Self { program, _dir: dir }
     }
 
     /// Its issuer identifier.
     #[must_use]
     pub fn issuer(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://127.0.0.1:{}", self.program.port())
     }
 
     /// Its token endpoint.
@@ -109,19 +95,18 @@ impl AuthorizationServer {
     /// A refresh token of `user-app`, for one use.
     #[must_use]
     pub fn refresh_token(&self) -> &str {
-        &self.refresh_token
+        self.program.started()["refresh_token"].as_str().expect("a refresh token")
     }
 
     /// What it has answered at its token endpoint so far: `{"grant", "resource", "status", "error"}`.
     #[must_use]
     pub fn token_answers(&self) -> Vec<Value> {
-        let answers = self.lines.all().into_iter().skip(1).map(|line| serde_json::from_str::<Value>(&line).unwrap());
-        answers.filter(|answer| answer["path"] == "/token").collect()
+        self.program.said().into_iter().filter(|answer| answer["path"] == "/token").collect()
     }
 
     /// What it says of a token that it has issued: `{"kind", "client", "audience", "scope"}`.
     pub async fn check(&self, token: &str) -> Value {
-        let authority = format!("127.0.0.1:{}", self.port);
+        let authority = format!("127.0.0.1:{}", self.program.port());
         let mut conn = RawConn::open(authority.parse().unwrap()).await;
         conn.get(&format!("/check?token={token}"), &authority).await.json()
     }

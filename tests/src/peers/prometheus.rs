@@ -8,9 +8,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
+use super::program::copy_lines;
 use super::{installed, search_path};
 use crate::client::{Cmd, RawConn};
-use crate::gateway::copy_lines;
 use crate::relay::Task;
 use crate::wait::{Journal, PROGRAM_DEADLINE};
 

@@ -41,6 +41,8 @@ enum Server {
     Grpc,
     Mcp,
     McpModern,
+    McpPython2,
+    McpNode2,
 }
 
 /// How its requests are made.
@@ -98,6 +100,8 @@ impl Outside {
             Server::Grpc => Self::Grpc(GrpcServer::start(Some(&leaf)).await),
             Server::Mcp => Self::Mcp(McpServer::python(&leaf, AUTHORIZATION).await),
             Server::McpModern => Self::Mcp(McpServer::modern(&leaf, AUTHORIZATION).await),
+            Server::McpPython2 => Self::Mcp(McpServer::python_2(&leaf, AUTHORIZATION).await),
+            Server::McpNode2 => Self::Mcp(McpServer::node_2(&leaf, AUTHORIZATION).await),
             Server::Ssh => Self::Ssh(SshServer::start().await),
         }
     }
@@ -158,16 +162,29 @@ const MCP: Client = Client {
 
 const NO_VARIABLES: &str = "reads no variables of proxies; caught where the session is confined";
 
+fn script(name: &str) -> String {
+    peers::script(name).display().to_string()
+}
+
+/// A script where Node finds the packages from.
+fn node_script(name: &str, dir: &Path) -> String {
+    let copy = dir.join("script.mjs");
+    std::fs::copy(peers::script(name), &copy).unwrap();
+    std::os::unix::fs::symlink(peers::node_modules(), dir.join("node_modules")).unwrap();
+    copy.display().to_string()
+}
+
 fn python(library: &str) -> String {
-    format!("{} {} {library}", peers::python().display(), peers::script("clients/fetch.py").display())
+    format!("{} {} {library}", peers::python().display(), script("clients/fetch.py"))
 }
 
 fn node(library: &str, dir: &Path) -> String {
-    // Node finds packages from where a script stands.
-    let script = dir.join("fetch.mjs");
-    std::fs::copy(peers::script("clients/fetch.mjs"), &script).unwrap();
-    std::os::unix::fs::symlink(peers::node_modules(), dir.join("node_modules")).unwrap();
-    format!("node {} {library}", script.display())
+    format!("node {} {library}", node_script("clients/fetch.mjs", dir))
+}
+
+/// An MCP client, asked to call the tool `echo` of the server at `$u`.
+fn mcp(client: &str) -> String {
+    format!("{client} \"$u\" echo '{{\"text\":\"hi\"}}'")
 }
 
 /// Every client, in the order of the table.
@@ -342,30 +359,38 @@ pub(crate) const CLIENTS: &[Client] = &[
     },
     Client {
         name: "MCP SDK for Python 1",
-        line: Line::Each(|_, _| {
-            let client = peers::script("mcp_client.py");
-            format!("{} {} \"$u\" echo '{{\"text\":\"hi\"}}'", peers::python().display(), client.display())
-        }),
+        line: Line::Each(|_, _| mcp(&format!("{} {}", peers::python().display(), script("mcp_client.py")))),
+        ..MCP
+    },
+    Client {
+        name: "MCP SDK for Python 2",
+        server: Server::McpPython2,
+        line: Line::Each(|_, _| mcp(&format!("{} {}", peers::modern_python().display(), script("mcp_client_2.py")))),
         ..MCP
     },
     Client {
         name: "MCP fastmcp 4",
         server: Server::McpModern,
-        line: Line::Each(|_, _| {
-            let client = peers::script("fastmcp_client.py");
-            format!("{} {} \"$u\" echo '{{\"text\":\"hi\"}}'", peers::modern_python().display(), client.display())
-        }),
+        line: Line::Each(|_, _| mcp(&format!("{} {}", peers::modern_python().display(), script("fastmcp_client.py")))),
         ..MCP
     },
     Client {
         name: "MCP SDK for TypeScript 1, Node 20",
-        line: Line::Each(|_, dir| {
-            let script = dir.join("mcp_client.mjs");
-            std::fs::copy(peers::script("mcp_client.mjs"), &script).unwrap();
-            std::os::unix::fs::symlink(peers::node_modules(), dir.join("node_modules")).unwrap();
-            format!("node {} \"$u\" echo '{{\"text\":\"hi\"}}'", script.display())
-        }),
+        line: Line::Each(|_, dir| mcp(&format!("node {}", node_script("mcp_client.mjs", dir)))),
         cure: "as Node's fetch",
+        ..MCP
+    },
+    Client {
+        name: "MCP SDK for TypeScript 2, Node 20",
+        server: Server::McpNode2,
+        line: Line::Each(|_, dir| mcp(&format!("node {} --auto", node_script("mcp_client_2.mjs", dir)))),
+        cure: "as Node's fetch",
+        ..MCP
+    },
+    Client {
+        name: "MCP SDK for Rust",
+        server: Server::McpPython2,
+        line: Line::Each(|_, _| mcp(&format!("{} --auto", peers::rust_client().display()))),
         ..MCP
     },
 ];

@@ -131,6 +131,9 @@ rows! {
     java_connection: "Java HttpURLConnection",
     chromium: "Chromium",
     mcp_python: "MCP SDK for Python 1",
+    mcp_python_2: "MCP SDK for Python 2",
     mcp_fastmcp: "MCP fastmcp 4",
     mcp_node: "MCP SDK for TypeScript 1, Node 20",
+    mcp_node_2: "MCP SDK for TypeScript 2, Node 20",
+    mcp_rust: "MCP SDK for Rust",
 }

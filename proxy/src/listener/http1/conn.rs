@@ -33,8 +33,10 @@ const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1024 * 1024;
 /// How many interim answers wait for a client that does not take them; more are dropped.
 const INTERIM_WAITING: usize = 16;
-/// How much of what a client sends ahead is read while its request is under way.
+/// How much of what a client sends ahead is read while its request is under way, and how much at once: no more than
+/// there is room for behind the request's head, as a rule.
 const READ_AHEAD: usize = 16 * 1024;
+const PEEK: usize = 1024;
 
 /// What bounds a connection in time and size.
 #[derive(Clone, Copy, Debug)]
@@ -195,7 +197,7 @@ impl Input {
                     if reader.buffer.len() >= READ_AHEAD {
                         return pending().await;
                     }
-                    match (reader.fill(READ_AHEAD).await, patience) {
+                    match (reader.fill(PEEK).await, patience) {
                         (Ok(1..), _) => {}
                         (Ok(0), Some(patience)) => return tokio::time::sleep(patience).await,
                         _ => return,

@@ -107,7 +107,8 @@ impl Connection {
             (Some(Err(failure)), _) => failure,
             (None, _) => Failure::protocol("it closed early"),
         };
-        let request = upload.untouched().map(|body| Box::new(Request::from_parts(parts, body)));
+        let body = upload.again(parts.method.is_safe());
+        let request = body.map(|body| Box::new(Request::from_parts(parts, body)));
         Err(Unsent { failure, fate: Fate::Unknown, request })
     }
 

@@ -119,9 +119,11 @@ impl Upload {
         }
     }
 
-    /// The body, if nothing of the request was read or written.
-    pub(super) fn untouched(self) -> Option<RequestBody> {
-        (!self.begun && !self.written).then_some(self.body)
+    /// The body, if the request can be sent once more: nothing of it was read or written, or there is none and the
+    /// request is safe (RFC 9110 section 9.2.2).
+    pub(super) fn again(self, safe: bool) -> Option<RequestBody> {
+        let repeatable = safe && matches!(self.body, RequestBody::Empty);
+        (!self.begun && (repeatable || !self.written)).then_some(self.body)
     }
 
     /// Whether more of the body can be taken before something is written.
