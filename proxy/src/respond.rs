@@ -131,9 +131,11 @@ const fn status(reason: Reason) -> StatusCode {
         Reason::AuthLimited | Reason::Flood => StatusCode::TOO_MANY_REQUESTS,
         Reason::Misdirected => StatusCode::MISDIRECTED_REQUEST,
         Reason::NotFound | Reason::McpSession => StatusCode::NOT_FOUND,
-        Reason::ConnectionLimit | Reason::StreamLimit | Reason::TunnelLimit | Reason::Draining => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Reason::ConnectionLimit
+        | Reason::StreamLimit
+        | Reason::TunnelLimit
+        | Reason::Draining
+        | Reason::AuditUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         Reason::DnsNotFound
         | Reason::DnsFailed
         | Reason::ConnectRefused
@@ -153,6 +155,7 @@ const fn status(reason: Reason) -> StatusCode {
         | Reason::GuardMetadata
         | Reason::GuardSelf
         | Reason::GuardPort
+        | Reason::GuardName
         | Reason::InspectOff
         | Reason::SniMismatch
         | Reason::NotTls

@@ -35,6 +35,7 @@ pub(super) fn stream(
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
 }
 
@@ -57,7 +58,6 @@ pub(super) fn problem(problem: Problem<'_>) -> Answer {
 ///
 /// # Errors
 /// The refusal that it is answered with: the body is larger than [`MAX_BODY`], or ended early.
-#[allow(dead_code, reason = "for resources that are told something")]
 pub(super) async fn body(request: Request<Incoming>) -> Result<Bytes, Answer> {
     let read = Limited::new(request.into_body(), MAX_BODY).collect().await;
     read.map(|body| body.to_bytes()).map_err(|error| {

@@ -199,12 +199,10 @@ mod tests {
     #[test]
     fn the_answer_is_found_in_json_and_in_events() {
         let answer = r#"{"jsonrpc":"2.0","id":"probe","result":{"x":1}}"#;
-        let events = format!(
-            ": hello\r\nid: 1\r\ndata:\r\n\r\nevent: message\ndata: {{\"jsonrpc\":\"2.0\",\"method\":\"note\"}}\n\n\
-             data: {{\"jsonrpc\":\"2.0\",\"id\":\"probe\",\ndata: \"result\":{{\"x\":1}}}}\r\r"
-        );
+        let events = ": hello\r\nid: 1\r\ndata:\r\n\r\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"note\"}\n\n\
+             data: {\"jsonrpc\":\"2.0\",\"id\":\"probe\",\ndata: \"result\":{\"x\":1}}\r\r";
         for (content_type, body) in
-            [("application/json", answer), ("application/json; charset=utf-8", answer), ("text/event-stream", &*events)]
+            [("application/json", answer), ("application/json; charset=utf-8", answer), ("text/event-stream", events)]
         {
             let Content::Message(Message::Result(result)) = read(content_type, body) else { panic!("{body}") };
             assert_eq!(result["x"], 1);

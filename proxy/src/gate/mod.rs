@@ -31,11 +31,11 @@ pub(crate) use session::Session;
 #[allow(unused_imports, reason = "for events")]
 pub(crate) use session::SessionId;
 
-use crate::audit::{Audit, Entry};
+use crate::audit::{Audit, Ending, Entry};
 use crate::auth::{Account, Limiter};
-use crate::client::Client;
+use crate::client::{Address, Client};
 use crate::drain::Drain;
-use crate::evidence::Board;
+use crate::evidence::{Board, MustDeny, Purpose};
 use crate::intercept::Leaves;
 use crate::metrics::Metrics;
 use crate::snapshot::Current;
@@ -62,6 +62,8 @@ pub(crate) struct Gate {
     pub(crate) wrong_credentials: Arc<Limiter>,
     /// What was checked of the manifests' servers.
     pub(crate) board: Board,
+    /// Whether every way in refuses what it must.
+    pub(crate) must_deny: MustDeny,
     /// How this gateway signs Via.
     pub(crate) pseudonym: Arc<Pseudonym>,
     /// One permit for each tunnel there may be.
@@ -79,6 +81,14 @@ pub(crate) struct Caller {
     pub(crate) entry: Entry,
 }
 
+impl Caller {
+    /// Whether it is the gateway, asking for what it must refuse. That is no traffic: it is not counted, and leaves no
+    /// event and no line in the log.
+    pub(crate) fn is_self_test(&self) -> bool {
+        self.client.address == Address::Inner(Purpose::MustDeny)
+    }
+}
+
 /// What a connection turns into behind its last HTTP answer.
 #[derive(Debug)]
 pub(crate) enum Switch {
@@ -92,9 +102,22 @@ pub(crate) enum Switch {
         client: Client,
         /// Its place among the tunnels.
         slot: OwnedSemaphorePermit,
+        /// Where its end is taken down.
+        ending: Option<Box<Ending>>,
     },
     /// A WebSocket to the target of the request that opened it.
     Upgraded(Box<UpgradedTunnel>),
+}
+
+impl Switch {
+    /// Has its end taken down.
+    pub(crate) fn end_with(&mut self, end: Option<Box<Ending>>) {
+        match self {
+            Self::Blind(blind) => blind.ending = end,
+            Self::Inspect { ending, .. } => *ending = end,
+            Self::Upgraded(upgraded) => upgraded.ending = end,
+        }
+    }
 }
 
 /// A blind tunnel that is about to begin.
@@ -110,6 +133,8 @@ pub(crate) struct Blind {
     pub(crate) account: Option<Arc<Account>>,
     /// Its place among the tunnels.
     pub(crate) slot: OwnedSemaphorePermit,
+    /// Where its end is taken down.
+    pub(crate) ending: Option<Box<Ending>>,
 }
 
 /// An upgraded connection that is about to begin.
@@ -123,4 +148,6 @@ pub(crate) struct UpgradedTunnel {
     pub(crate) account: Option<Arc<Account>>,
     /// Its place among the tunnels.
     pub(crate) slot: OwnedSemaphorePermit,
+    /// Where its end is taken down.
+    pub(crate) ending: Option<Box<Ending>>,
 }

@@ -24,7 +24,6 @@ impl SessionId {
     }
 
     /// The name.
-    #[allow(dead_code, reason = "for events")]
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -52,7 +51,6 @@ impl Session {
     }
 
     /// Its name.
-    #[allow(dead_code, reason = "for events")]
     pub(crate) const fn id(&self) -> &SessionId {
         &self.id
     }

@@ -13,8 +13,9 @@ use http::{Method, Response};
 use hyper::ext::ReasonPhrase;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::refusal::{Refusal, Subject};
+use super::refusal::{Leaving, Refusal, Subject};
 use super::{Blind, Caller, Gate, Switch};
+use crate::audit::{AskedFor, Outcome};
 use crate::auth::Account;
 use crate::client::Client;
 use crate::listener::http1::{Reply, ResponseBody};
@@ -54,13 +55,15 @@ impl Gate {
         let began = Instant::now();
         let snapshot = self.current.get();
         let Judged { leave, reason, rule, layer } = judge(&snapshot, authority);
-        self.metrics.decision_seconds.observe(began.elapsed().as_secs_f64());
+        if !caller.is_self_test() {
+            self.metrics.decision_seconds.observe(began.elapsed().as_secs_f64());
+        }
         let subject = Subject {
             caller,
             snapshot: &snapshot,
             method: Method::CONNECT.as_str(),
             url: authority,
-            target: authority,
+            target: AskedFor::Authority(authority),
             rule,
             layer,
             server: None,
@@ -79,22 +82,35 @@ impl Gate {
                 opened
             }
         };
-        match opened {
-            Ok(switch) => {
-                self.permitted(&subject, reason, &[]);
-                self.metrics.count_tunnel(kind, TunnelResult::Opened);
-                Ok(switch)
+        let refusal = match opened {
+            Ok(mut switch) => {
+                let upstream = match &switch {
+                    Switch::Blind(blind) => blind.upstream.peer_addr().ok(),
+                    Switch::Inspect { .. } | Switch::Upgraded(_) => None,
+                };
+                let leaving = Leaving { upstream, tunnel: Some(kind), ..Leaving::default() };
+                match self.permitted(&subject, reason, &leaving).await {
+                    Ok(end) => {
+                        switch.end_with(end);
+                        self.metrics.count_tunnel(kind, TunnelResult::Opened);
+                        return Ok(switch);
+                    }
+                    Err(refusal) => refusal,
+                }
             }
             Err(refusal) => {
-                let result = match crate::audit::Outcome::of(refusal.reason) {
-                    crate::audit::Outcome::Error => TunnelResult::Failed,
-                    _ => TunnelResult::Refused,
-                };
-                self.metrics.count_tunnel(kind, result);
                 self.turned_away(&subject, &refusal);
-                Err(explain(&subject, refusal))
+                refusal
             }
+        };
+        let result = match Outcome::of(refusal.reason) {
+            Outcome::Error => TunnelResult::Failed,
+            Outcome::Allow | Outcome::Report | Outcome::Deny => TunnelResult::Refused,
+        };
+        if !caller.is_self_test() {
+            self.metrics.count_tunnel(kind, result);
         }
+        Err(explain(&subject, refusal))
     }
 
     async fn open(
@@ -106,15 +122,18 @@ impl Gate {
     ) -> Result<Switch, Refusal> {
         match passage {
             Passage::Inspect if !snapshot.config.intercept.enabled => Err(Reason::InspectOff.into()),
-            Passage::Inspect => {
-                Ok(Switch::Inspect { authority: authority.clone(), client: client.clone(), slot: self.slot()? })
-            }
+            Passage::Inspect => Ok(Switch::Inspect {
+                authority: authority.clone(),
+                client: client.clone(),
+                slot: self.slot()?,
+                ending: None,
+            }),
             Passage::Blind { permit, tls_only } => {
                 let slot = self.slot()?;
                 let upstream = self.upstream.dial(&snapshot.route, &permit).await?;
                 let check = NameCheck::new(authority.host().clone(), snapshot.config.intercept.sni_check, tls_only);
                 let (authority, account) = (authority.clone(), client.account.clone());
-                Ok(Switch::Blind(Box::new(Blind { authority, upstream, check, account, slot })))
+                Ok(Switch::Blind(Box::new(Blind { authority, upstream, check, account, slot, ending: None })))
             }
         }
     }
@@ -146,7 +165,8 @@ impl Gate {
         account: Option<&'a Account>,
     ) -> impl Future<Output = Cause> + 'a {
         self.ends(move |snapshot| {
-            let permitted = permit::request(&snapshot.policy, &snapshot.route.guard, target).leave.is_some();
+            let permitted =
+                permit::request(&snapshot.policy, snapshot.mode(), &snapshot.route.guard, target).leave.is_some();
             objection(snapshot, target.authority(), address, account, permitted)
         })
     }
@@ -217,7 +237,7 @@ fn objection(
 
 pub(super) fn judge<'s>(snapshot: &'s Snapshot, authority: &Authority) -> Judged<'s, Passage> {
     let concerned = snapshot.injector.concerns(authority) || snapshot.mcp.concerns(authority);
-    permit::tunnel(&snapshot.policy, &snapshot.route.guard, authority, concerned)
+    permit::tunnel(&snapshot.policy, snapshot.mode(), &snapshot.route.guard, authority, concerned)
 }
 
 /// The pattern that would permit a tunnel.

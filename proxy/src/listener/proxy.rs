@@ -18,7 +18,7 @@ use super::http2;
 use super::redact::Shown;
 use super::socks;
 use super::stream::Stream;
-use crate::audit::Entry;
+use crate::audit::{Ending, Entry};
 use crate::auth::Credentials;
 use crate::client::{Address, Client};
 use crate::drain::Drain;
@@ -92,7 +92,7 @@ async fn detect(stream: &mut Stream, first: &mut BytesMut, bounds: Bounds) -> Op
 }
 
 /// The limits in force for a new connection.
-pub(super) fn bounds(gate: &Gate) -> Bounds {
+pub(crate) fn bounds(gate: &Gate) -> Bounds {
     Bounds::of(&gate.current.get().config.limits)
 }
 
@@ -127,9 +127,12 @@ pub(super) async fn tunnel(
     let cause = match switch {
         Switch::Blind(blind) => blind_tunnel(&gate, stream, buffered, *blind).await,
         Switch::Upgraded(upgraded) => Box::pin(upgraded_tunnel(&gate, stream, buffered, *upgraded)).await,
-        Switch::Inspect { authority, client, slot } => {
+        Switch::Inspect { authority, client, slot, ending } => {
             let cause = Box::pin(inspected_tunnel(&gate, client, authority, stream, buffered)).await;
             drop(slot);
+            if let Some(ending) = ending {
+                ending.closed(cause, 0, 0);
+            }
             cause
         }
     };
@@ -141,22 +144,22 @@ pub(super) async fn tunnel(
 }
 
 async fn blind_tunnel(gate: &Gate, mut client: Stream, first: BytesMut, blind: Blind) -> Cause {
-    let Blind { authority, mut upstream, check, account, slot } = blind;
+    let Blind { authority, mut upstream, check, account, slot, ending } = blind;
     let bounds = tunnel_bounds(gate);
     let address = upstream.peer_addr().ok().map(|address| address.ip());
     let stop = gate.blind_tunnel_ends(&authority, address, account.as_deref());
     let outcome = relay(&mut client, &mut upstream, first, Some(check), bounds, stop).await;
-    note_end(gate, &authority, outcome);
+    note_end(gate, &authority, outcome, ending);
     drop(slot);
     outcome.cause
 }
 
 async fn upgraded_tunnel(gate: &Gate, mut client: Stream, first: BytesMut, upgraded: UpgradedTunnel) -> Cause {
-    let UpgradedTunnel { target, mut upstream, account, slot } = upgraded;
+    let UpgradedTunnel { target, mut upstream, account, slot, ending } = upgraded;
     let bounds = tunnel_bounds(gate);
     let stop = gate.upgraded_ends(&target, upstream.peer(), account.as_deref());
     let outcome = relay(&mut client, &mut upstream, first, None::<NameCheck>, bounds, stop).await;
-    note_end(gate, target.authority(), outcome);
+    note_end(gate, target.authority(), outcome, ending);
     drop(slot);
     outcome.cause
 }
@@ -196,7 +199,10 @@ async fn inspected_tunnel(
     }
 }
 
-fn note_end(gate: &Gate, authority: &Authority, Outcome { up, down, cause }: Outcome) {
+fn note_end(gate: &Gate, authority: &Authority, Outcome { up, down, cause }: Outcome, ending: Option<Box<Ending>>) {
+    if let Some(ending) = ending {
+        ending.closed(cause, up, down);
+    }
     gate.metrics.bytes_up.inc_by(up);
     gate.metrics.bytes_down.inc_by(down);
     match cause {

@@ -41,7 +41,8 @@ pub(crate) struct BodyFault(pub(crate) &'static str);
 /// A body under way: counted, its trailers cleaned, and its client given up when nothing comes.
 #[derive(Debug)]
 pub(crate) struct Transit {
-    pub(super) count: Option<IntCounter>,
+    /// Counts bytes, for all requests and for this one.
+    pub(super) count: Option<(IntCounter, Option<Arc<AtomicU64>>)>,
     pub(super) withheld: Vec<HeaderName>,
     pub(super) progress: Arc<Progress>,
     /// How long the client may send nothing, and until when it may now.
@@ -81,8 +82,11 @@ impl Transit {
 
     /// Counts a frame, and cleans it if it is one of trailers.
     pub(crate) fn pass(&self, frame: &mut Frame<Bytes>) {
-        if let (Some(count), Some(data)) = (&self.count, frame.data_ref()) {
+        if let (Some((count, own)), Some(data)) = (&self.count, frame.data_ref()) {
             count.inc_by(data.len() as u64);
+            if let Some(own) = own {
+                own.fetch_add(data.len() as u64, Ordering::Relaxed);
+            }
         }
         if let Some(trailers) = frame.trailers_mut() {
             clean_trailers(trailers, &self.withheld);

@@ -3,6 +3,7 @@
 mod assemble;
 mod error;
 mod reload;
+mod self_test;
 mod summary;
 mod ways_in;
 
@@ -21,6 +22,7 @@ pub use summary::Summary;
 pub(crate) use ways_in::Inside;
 
 use crate::admin;
+use crate::audit::Journal;
 use crate::drain;
 use crate::gate::Gate;
 use crate::intercept::Ca;
@@ -135,7 +137,8 @@ impl Gateway {
         let mut cautions = announce(&snapshot, &metrics);
         cautions.extend(exposed(proxy_address, admin_address, mcp_address));
         let limits = snapshot.config.limits.clone();
-        let (gate, trigger) = assemble(snapshot, metrics, ca, tally)?;
+        let journal = Journal::open(&snapshot.config.audit, Arc::clone(&metrics))?;
+        let (gate, trigger) = assemble(snapshot, metrics, ca, tally, journal)?;
         Ok(Self {
             gate,
             trigger,
@@ -188,7 +191,11 @@ impl Gateway {
             reloading,
             ..
         } = self;
-        gate.metrics.ready.set(1);
+        let ways = self_test::ways(&gate, mcp.is_some());
+        self_test::run(&gate, &ways).await;
+        gate.metrics.show_evidence(&gate.board.evidence(&gate.current.get()));
+        tokio::spawn(self_test::keep(Arc::clone(&gate), ways));
+        gate.audit.policy_loaded(&gate.current.get());
         if let Some(admin) = admin {
             tokio::spawn(admin::serve(Arc::clone(&gate), admin));
         }
@@ -229,7 +236,14 @@ impl Gateway {
         if timeout(SETTLE_TIME, snapshot.injector.sources().settle()).await.is_err() {
             tracing::warn!("an authorization server has not answered; a refresh token that it replaced may be lost");
         }
+        gate.audit.ended();
     }
+}
+
+/// Every way in there can be, for the test of what they must refuse.
+#[cfg(test)]
+pub(crate) fn ways_to_test(gate: &Arc<Gate>) -> crate::evidence::must_deny::Ways {
+    self_test::ways(gate, true)
 }
 
 async fn reap(gate: Arc<Gate>) {

@@ -1,6 +1,7 @@
 //! The body of an answer on its way from upstream.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -13,13 +14,16 @@ use prometheus::IntCounter;
 use super::http1::Incoming;
 use super::raw::Raw;
 use super::shared::{Place, Upload};
+use crate::audit::Ending;
 use crate::listener::http2::poll_received;
 
 /// The body of an answer. When it has been read to its end its connection goes back to the pool.
 #[derive(Debug)]
 pub(crate) struct UpstreamBody {
     source: Source,
+    peer: Option<SocketAddr>,
     count: Option<IntCounter>,
+    ending: Option<Box<Ending>>,
 }
 
 /// Where a body comes from.
@@ -63,8 +67,8 @@ pub(crate) enum BodyError {
 }
 
 impl UpstreamBody {
-    pub(super) const fn new(source: Source) -> Self {
-        Self { source, count: None }
+    pub(super) const fn new(source: Source, peer: Option<SocketAddr>) -> Self {
+        Self { source, peer, count: None, ending: None }
     }
 
     /// The connection, where the head switched it to something else; HTTP/2 has no such answer.
@@ -80,7 +84,20 @@ impl UpstreamBody {
         self.count = Some(counter.clone());
     }
 
+    /// Where its connection leads: to the server, or to the next proxy.
+    pub(crate) const fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// Has its end, and what was read until then, taken down.
+    pub(crate) fn end_with(&mut self, ending: Option<Box<Ending>>) {
+        self.ending = ending;
+    }
+
     fn release(&mut self) {
+        if let Some(ending) = &mut self.ending {
+            ending.completed();
+        }
         match &mut self.source {
             Source::Http1(incoming) => incoming.release(),
             Source::Http2(streamed) => {
@@ -106,8 +123,14 @@ impl Body for UpstreamBody {
                 ready!(poll_received(incoming, data_ended, cx)).map(|frame| frame.map_err(BodyError::from))
             }
         };
-        if let (Some(Ok(frame)), Some(count)) = (&frame, &self.count) {
-            count.inc_by(frame.data_ref().map_or(0, Bytes::len) as u64);
+        if let Some(Ok(frame)) = &frame {
+            let read = frame.data_ref().map_or(0, Bytes::len) as u64;
+            if let Some(count) = &self.count {
+                count.inc_by(read);
+            }
+            if let Some(ending) = &mut self.ending {
+                ending.down += read;
+            }
         }
         match &frame {
             None => self.release(),

@@ -8,6 +8,7 @@ use std::future::Future as _;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -77,13 +78,17 @@ impl RequestBody {
         }
     }
 
-    /// Has the body's bytes counted as they go by.
-    pub(crate) fn count_into(&mut self, counter: &IntCounter) {
+    /// Has the body's bytes counted as they go by, for all and for this one.
+    pub(crate) fn count_into(&mut self, counter: &IntCounter, own: Option<Arc<AtomicU64>>) {
         if let Self::Held(body) = self {
-            counter.inc_by(body.read().len() as u64);
+            let read = body.read().len() as u64;
+            counter.inc_by(read);
+            if let Some(own) = &own {
+                own.fetch_add(read, Ordering::Relaxed);
+            }
         }
         if let Some(transit) = self.transit() {
-            transit.count = Some(counter.clone());
+            transit.count = Some((counter.clone(), own));
         }
     }
 
