@@ -68,7 +68,7 @@ impl Ending {
     }
 
     /// The tunnel is over.
-    pub(crate) fn closed(mut self: Box<Self>, cause: Cause, up: u64, down: u64) {
+    pub(crate) fn closed(mut self, cause: Cause, up: u64, down: u64) {
         self.cause = cause.as_str();
         self.down = down;
         self.up.store(up, Ordering::Relaxed);

@@ -95,16 +95,7 @@ pub(crate) enum Switch {
     /// A tunnel whose bytes are relayed unread.
     Blind(Box<Blind>),
     /// A tunnel in which each request is judged.
-    Inspect {
-        /// Where it leads.
-        authority: Authority,
-        /// Who asked for it.
-        client: Client,
-        /// Its place among the tunnels.
-        slot: OwnedSemaphorePermit,
-        /// Where its end is taken down.
-        ending: Option<Box<Ending>>,
-    },
+    Inspect(Box<Inspect>),
     /// A WebSocket to the target of the request that opened it.
     Upgraded(Box<UpgradedTunnel>),
 }
@@ -114,7 +105,7 @@ impl Switch {
     pub(crate) fn end_with(&mut self, end: Option<Box<Ending>>) {
         match self {
             Self::Blind(blind) => blind.ending = end,
-            Self::Inspect { ending, .. } => *ending = end,
+            Self::Inspect(inspect) => inspect.ending = end,
             Self::Upgraded(upgraded) => upgraded.ending = end,
         }
     }
@@ -131,6 +122,19 @@ pub(crate) struct Blind {
     pub(crate) check: NameCheck,
     /// Who was let in to ask for it.
     pub(crate) account: Option<Arc<Account>>,
+    /// Its place among the tunnels.
+    pub(crate) slot: OwnedSemaphorePermit,
+    /// Where its end is taken down.
+    pub(crate) ending: Option<Box<Ending>>,
+}
+
+/// An inspected tunnel that is about to begin.
+#[derive(Debug)]
+pub(crate) struct Inspect {
+    /// Where it leads.
+    pub(crate) authority: Authority,
+    /// Who asked for it.
+    pub(crate) client: Client,
     /// Its place among the tunnels.
     pub(crate) slot: OwnedSemaphorePermit,
     /// Where its end is taken down.

@@ -14,7 +14,7 @@ use hyper::ext::ReasonPhrase;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::refusal::{Leaving, Refusal, Subject};
-use super::{Blind, Caller, Gate, Switch};
+use super::{Blind, Caller, Gate, Inspect, Switch};
 use crate::audit::{AskedFor, Outcome};
 use crate::auth::Account;
 use crate::client::Client;
@@ -86,7 +86,7 @@ impl Gate {
             Ok(mut switch) => {
                 let upstream = match &switch {
                     Switch::Blind(blind) => blind.upstream.peer_addr().ok(),
-                    Switch::Inspect { .. } | Switch::Upgraded(_) => None,
+                    Switch::Inspect(_) | Switch::Upgraded(_) => None,
                 };
                 let leaving = Leaving { upstream, tunnel: Some(kind), ..Leaving::default() };
                 match self.permitted(&subject, reason, &leaving).await {
@@ -122,12 +122,10 @@ impl Gate {
     ) -> Result<Switch, Refusal> {
         match passage {
             Passage::Inspect if !snapshot.config.intercept.enabled => Err(Reason::InspectOff.into()),
-            Passage::Inspect => Ok(Switch::Inspect {
-                authority: authority.clone(),
-                client: client.clone(),
-                slot: self.slot()?,
-                ending: None,
-            }),
+            Passage::Inspect => {
+                let (authority, client, slot) = (authority.clone(), client.clone(), self.slot()?);
+                Ok(Switch::Inspect(Box::new(Inspect { authority, client, slot, ending: None })))
+            }
             Passage::Blind { permit, tls_only } => {
                 let slot = self.slot()?;
                 let upstream = self.upstream.dial(&snapshot.route, &permit).await?;

@@ -22,7 +22,7 @@ use crate::audit::{Ending, Entry};
 use crate::auth::Credentials;
 use crate::client::{Address, Client};
 use crate::drain::Drain;
-use crate::gate::{Admitted, Blind, Caller, Gate, Refusal, Subject, Switch, Unauthenticated, UpgradedTunnel};
+use crate::gate::{Admitted, Blind, Caller, Gate, Inspect, Refusal, Subject, Switch, Unauthenticated, UpgradedTunnel};
 use crate::intercept::{self, Ended};
 use crate::keepalive;
 use crate::tunnel::relay::{self, Outcome, relay};
@@ -127,7 +127,8 @@ pub(super) async fn tunnel(
     let cause = match switch {
         Switch::Blind(blind) => blind_tunnel(&gate, stream, buffered, *blind).await,
         Switch::Upgraded(upgraded) => Box::pin(upgraded_tunnel(&gate, stream, buffered, *upgraded)).await,
-        Switch::Inspect { authority, client, slot, ending } => {
+        Switch::Inspect(inspect) => {
+            let Inspect { authority, client, slot, ending } = *inspect;
             let cause = Box::pin(inspected_tunnel(&gate, client, authority, stream, buffered)).await;
             drop(slot);
             if let Some(ending) = ending {
