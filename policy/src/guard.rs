@@ -115,6 +115,13 @@ pub fn is_metadata_name(host: &Host) -> bool {
     table::METADATA_NAMES.contains(&host.as_str())
 }
 
+/// Whether the host is a name that is reserved for never being one: `invalid` and all below it (RFC 6761 section 6.4).
+/// No resolver has an answer for it that is not a mistake or a trap.
+#[must_use]
+pub fn is_invalid_name(host: &Host) -> bool {
+    host.ip().is_none() && host.as_str().rsplit('.').next() == Some("invalid")
+}
+
 /// Everything that an address is: itself, unless it is only another form of an IPv4 address, and the IPv4 addresses
 /// embedded in it, each with its class.
 fn aspects(ip: IpAddr) -> impl Iterator<Item = (IpAddr, AddressClass)> {

@@ -51,6 +51,7 @@ reasons! {
     GuardMetadata = "guard_metadata", "cloud metadata addresses are never reachable";
     GuardSelf = "guard_self", "the gateway's own listeners are never reachable through it";
     GuardPort = "guard_port", "the gateway's config blocks this port";
+    GuardName = "guard_name", "the name is reserved and never leads anywhere (RFC 6761)";
     InspectOff = "inspect_off", "the rule needs TLS interception, which is off or impossible here";
     SniMismatch = "sni_mismatch", "the TLS server name is not the CONNECT host";
     NotTls = "not_tls", "the tunnel was permitted for TLS only and opened with something else";
@@ -98,6 +99,7 @@ reasons! {
     UpstreamEncoded = "upstream_encoded", "the answer is coded, so that credentials in it could not be found";
     UpstreamTimeout = "upstream_timeout", "the upstream did not answer in time";
     UpstreamProxy = "upstream_proxy", "the next proxy did not open the connection";
+    AuditUnavailable = "audit_unavailable", "the event of the request could not be written";
     PolicyChanged = "policy_changed", "a reload narrowed the policy";
     NotFound = "not_found", "nothing is served at this place";
     Internal = "internal", "the gateway failed";

@@ -62,13 +62,16 @@ impl Guard {
     /// Checks what can be checked before a name is resolved.
     ///
     /// # Errors
-    /// [`Reason::GuardPort`] or [`Reason::GuardMetadata`].
+    /// [`Reason::GuardPort`], [`Reason::GuardMetadata`] or [`Reason::GuardName`].
     pub(crate) fn check_name(&self, host: &Host, port: u16) -> Result<(), Reason> {
         if self.blocked_ports.contains(&port) {
             return Err(Reason::GuardPort);
         }
         if guard::is_metadata_name(host) {
             return Err(Reason::GuardMetadata);
+        }
+        if guard::is_invalid_name(host) {
+            return Err(Reason::GuardName);
         }
         Ok(())
     }
@@ -202,5 +205,14 @@ mod tests {
         assert_eq!(check("mail.test", 25), Err(Reason::GuardPort));
         assert_eq!(check("mail.test", 587), Ok(()));
         assert_eq!(check("metadata.google.internal", 80), Err(Reason::GuardMetadata));
+        for (host, expected) in [
+            ("invalid", Err(Reason::GuardName)),
+            ("must-deny.exeat.INVALID.", Err(Reason::GuardName)),
+            ("invalid.test", Ok(())),
+            ("notinvalid", Ok(())),
+            ("x.invalid.test", Ok(())),
+        ] {
+            assert_eq!(check(host, 443), expected, "{host}");
+        }
     }
 }

@@ -10,12 +10,13 @@ use exeat_policy::target::{Authority, Target, TargetError};
 use exeat_policy::{AuthorityVerdict, Policy, Reason, RuleRef, Verdict};
 use http::Method;
 
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::credentials::Injector;
 use crate::guard::{Guard, OwnListeners};
 use crate::load::Loaded;
 use crate::mcp::policy::Policies;
 use crate::permit::{self, Judged, Passage};
+use crate::snapshot::Snapshot;
 
 /// What somebody wants judged.
 #[derive(Debug)]
@@ -113,16 +114,54 @@ impl Judge {
 
     /// Judges what was read.
     pub(crate) fn judge<'j>(&'j self, asked: &Result<Asked, TargetError>, method: &Method) -> Judgement<'j> {
-        match asked {
-            Ok(Asked::Url(target)) => self.url(&self.policy, target, method),
-            Ok(Asked::Authority(authority)) => self.authority(&self.policy, authority),
-            Err(error) => Judgement::unreadable(error),
-        }
+        self.bench(&self.policy).judge(asked, method)
     }
 
     /// Judges a request by another policy than the loaded one, all else being equal.
     pub(crate) fn url<'j>(&'j self, policy: &'j Policy, target: &Target, method: &Method) -> Judgement<'j> {
-        let Judged { leave, mut reason, rule, layer } = permit::request(policy, &self.guard, target);
+        self.bench(policy).url(target, method)
+    }
+
+    /// Judges a tunnel by another policy than the loaded one, all else being equal.
+    pub(crate) fn authority<'j>(&'j self, policy: &'j Policy, authority: &Authority) -> Judgement<'j> {
+        self.bench(policy).authority(authority)
+    }
+
+    fn bench<'j>(&'j self, policy: &'j Policy) -> Bench<'j> {
+        let Self { config, guard, injector, mcp, addresses, .. } = self;
+        Bench { config, policy, guard, injector, mcp, addresses: *addresses }
+    }
+}
+
+/// What is judged by, wherever it belongs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bench<'j> {
+    config: &'j Config,
+    policy: &'j Policy,
+    guard: &'j Guard,
+    injector: &'j Injector,
+    mcp: &'j Policies,
+    addresses: bool,
+}
+
+impl<'j> Bench<'j> {
+    /// What a gateway judges by under a snapshot.
+    pub(crate) fn of(snapshot: &'j Snapshot) -> Self {
+        let Snapshot { config, policy, injector, mcp, .. } = snapshot;
+        Self { config, policy, guard: &snapshot.route.guard, injector, mcp, addresses: true }
+    }
+
+    /// Judges what was read.
+    pub(crate) fn judge(self, asked: &Result<Asked, TargetError>, method: &Method) -> Judgement<'j> {
+        match asked {
+            Ok(Asked::Url(target)) => self.url(target, method),
+            Ok(Asked::Authority(authority)) => self.authority(authority),
+            Err(error) => Judgement::unreadable(error),
+        }
+    }
+
+    fn url(self, target: &Target, method: &Method) -> Judgement<'j> {
+        let Judged { leave, mut reason, rule, layer } = permit::request(self.policy, Mode::Enforce, self.guard, target);
         let mut verdict = if leave.is_some() { Verdict::Allow } else { Verdict::Deny };
         let mut inject = Vec::new();
         let userinfo = target.had_userinfo().then(|| "userinfo ignored; the proxy refuses it".to_owned());
@@ -140,13 +179,14 @@ impl Judge {
                 (verdict, reason, note) = (Verdict::Deny, why, detail.or(note));
             }
         }
+        let note = self.waived(reason).or(note);
         Judgement { verdict: verdict.as_str(), reason, rule, layer, inject, note }
     }
 
-    /// Judges a tunnel by another policy than the loaded one, all else being equal.
-    pub(crate) fn authority<'j>(&'j self, policy: &'j Policy, authority: &Authority) -> Judgement<'j> {
+    fn authority(self, authority: &Authority) -> Judgement<'j> {
         let (bound, held) = (self.injector.concerns(authority), self.mcp.concerns(authority));
-        let Judged { leave, reason, rule, layer } = permit::tunnel(policy, &self.guard, authority, bound || held);
+        let Judged { leave, reason, rule, layer } =
+            permit::tunnel(self.policy, Mode::Enforce, self.guard, authority, bound || held);
         let (verdict, note) = match &leave {
             None => (AuthorityVerdict::Deny, lacking(rule, layer)),
             Some(Passage::Inspect) => {
@@ -167,11 +207,19 @@ impl Judge {
             None => (verdict, reason, note),
             Some(why) => (AuthorityVerdict::Deny, why, None),
         };
+        let note = self.waived(reason).or(note);
         Judgement { verdict: verdict.as_str(), reason, rule, layer, inject: Vec::new(), note }
     }
 
+    /// What a gateway of this config makes of a denial for that reason, if it is not to enforce it. The verdict stays:
+    /// it is what the rules say.
+    fn waived(self, reason: Reason) -> Option<String> {
+        let waived = permit::is_waived(self.config.policy.mode, reason);
+        waived.then(|| "in report mode: the gateway lets it out without credentials, and reports it".to_owned())
+    }
+
     /// Judges the addresses that are known without asking.
-    fn address(&self, authority: &Authority) -> Result<(), Reason> {
+    fn address(self, authority: &Authority) -> Result<(), Reason> {
         if !self.addresses {
             return Ok(());
         }

@@ -23,6 +23,7 @@ mod evidence;
 pub mod fuzzing;
 mod gate;
 mod guard;
+mod hits;
 mod intercept;
 mod judge;
 mod keepalive;

@@ -3,6 +3,8 @@
 //! Label values come from closed lists, and every series exists from the start with its zero, so that a rate is right
 //! from the first event on and the number of series never grows with traffic.
 
+mod rules;
+
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,15 +16,22 @@ use prometheus::{
 };
 
 use crate::audit::{Entry, Outcome};
+use crate::config::Mode;
+use crate::evidence::must_deny::Way;
 use crate::evidence::report::{Capability, CheckStatus, Evidence, Status};
+use crate::hits::RuleHits;
 use crate::quota::Limit;
 use crate::tunnel::{Cause, Kind};
+
+/// Why something is denied by policy alone, so that it goes out where the gateway only reports.
+const REPORTED: [Reason; 3] = [Reason::DefaultDeny, Reason::NotAllowed, Reason::Blocked];
 
 /// All metrics of one gateway.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Vec<IntCounter>,
+    reported: Vec<IntCounter>,
     pub(crate) decision_seconds: Histogram,
     pub(crate) request_seconds: Histogram,
     pub(crate) tunnels_active: IntGauge,
@@ -36,7 +45,10 @@ pub(crate) struct Metrics {
     redactions: IntCounterVec,
     refreshes: IntCounterVec,
     expiries: IntGaugeVec,
+    events: Vec<IntCounter>,
     policy_info: IntGaugeVec,
+    rules: rules::RuleCollector,
+    must_deny: IntGaugeVec,
     pub(crate) policy_generation: IntGauge,
     reload_success: IntCounter,
     reload_failure: IntCounter,
@@ -111,13 +123,15 @@ impl Metrics {
             "Decisions on requests and tunnels.",
             &["entry", "verdict", "reason"],
         )?;
-        let requests = Entry::ALL
-            .iter()
-            .flat_map(|entry| Reason::ALL.iter().map(move |reason| (entry, reason)))
-            .map(|(entry, reason)| {
-                requests.with_label_values(&[entry.as_str(), Outcome::of(*reason).as_str(), reason.as_str()])
-            })
-            .collect();
+        let series = |verdict: fn(Reason) -> Outcome, reasons: &[Reason]| -> Vec<IntCounter> {
+            let pairs = Entry::ALL.iter().flat_map(|entry| reasons.iter().map(move |reason| (entry, *reason)));
+            let labels = |(entry, reason): (&Entry, Reason)| {
+                requests.with_label_values(&[entry.as_str(), verdict(reason).as_str(), reason.as_str()])
+            };
+            pairs.map(labels).collect()
+        };
+        let reported = series(Outcome::let_out, &REPORTED);
+        let requests = series(Outcome::of, Reason::ALL);
         let tunnels = counters(&registry, "tunnels_total", "Tunnels asked for.", &["kind", "result"])?;
         let tunnels = Kind::ALL
             .iter()
@@ -126,6 +140,8 @@ impl Metrics {
             .collect();
         let closed = counters(&registry, "tunnels_closed_total", "Tunnels that ended, by cause.", &["cause"])?;
         let closed = Cause::ALL.iter().map(|cause| closed.with_label_values(&[cause.as_str()])).collect();
+        let events = counters(&registry, "audit_events_total", "Events, by what became of them.", &["result"])?;
+        let events = EventResult::ALL.iter().map(|result| events.with_label_values(&[result.as_str()])).collect();
         let bytes = counters(&registry, "bytes_total", "Bytes relayed between clients and upstream.", &["direction"])?;
         let reloads = counters(&registry, "policy_reload_total", "Reloads of manifests and config.", &["result"])?;
         let sessions_ended = counters(&registry, "sessions_ended_total", "Sessions that ended, by cause.", &["cause"])?;
@@ -143,6 +159,7 @@ impl Metrics {
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Ok(Arc::new(Self {
             requests,
+            reported,
             decision_seconds: histogram(
                 &registry,
                 "decision_seconds",
@@ -186,6 +203,14 @@ impl Metrics {
                 "When the minted value of a binding ends; 0 while there is none.",
                 &["binding"],
             )?,
+            events,
+            rules: register(&registry, rules::RuleCollector::new()?)?,
+            must_deny: gauges(
+                &registry,
+                "must_deny",
+                "Whether a name that must never be let out is refused, by the way in that it was asked for at.",
+                &["entry"],
+            )?,
             policy_info: gauges(&registry, "policy_info", "The policy in force; always 1.", &["digest", "mode"])?,
             policy_generation: gauge(&registry, "policy_generation", "Counts the policies loaded since start.")?,
             reload_success: reloads.with_label_values(&["success"]),
@@ -225,8 +250,19 @@ impl Metrics {
     }
 
     /// Counts one decision.
-    pub(crate) fn count_decision(&self, entry: Entry, reason: Reason) {
-        if let Some(counter) = self.requests.get(entry.index() * Reason::ALL.len() + reason.index()) {
+    pub(crate) fn count_decision(&self, entry: Entry, outcome: Outcome, reason: Reason) {
+        let counter = match (outcome, REPORTED.iter().position(|reported| *reported == reason)) {
+            (Outcome::Report, Some(at)) => self.reported.get(entry.index() * REPORTED.len() + at),
+            _ => self.requests.get(entry.index() * Reason::ALL.len() + reason.index()),
+        };
+        if let Some(counter) = counter {
+            counter.inc();
+        }
+    }
+
+    /// Counts one event.
+    pub(crate) fn count_event(&self, result: EventResult) {
+        if let Some(counter) = self.events.get(result as usize) {
             counter.inc();
         }
     }
@@ -296,9 +332,15 @@ impl Metrics {
     }
 
     /// Shows the policy in force, and registers the servers whose requests it injects into.
-    pub(crate) fn show_policy<'s>(&self, generation: u64, digest: &str, servers: impl Iterator<Item = &'s str>) {
+    pub(crate) fn show_policy<'s>(
+        &self,
+        generation: u64,
+        digest: &str,
+        mode: Mode,
+        servers: impl Iterator<Item = &'s str>,
+    ) {
         self.policy_info.reset();
-        self.policy_info.with_label_values(&[digest, "enforce"]).set(1);
+        self.policy_info.with_label_values(&[digest, mode.as_str()]).set(1);
         self.policy_generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
         for server in servers {
             for injected in [true, false] {
@@ -308,6 +350,16 @@ impl Metrics {
                 self.redactions.with_label_values(&[server, place.as_str()]);
             }
         }
+    }
+
+    /// Shows how often the rules in force have decided.
+    pub(crate) fn show_rules(&self, hits: &Arc<RuleHits>) {
+        self.rules.show(Arc::clone(hits));
+    }
+
+    /// Shows whether a way in refuses what it must.
+    pub(crate) fn show_must_deny(&self, way: Way, refused: bool) {
+        self.must_deny.with_label_values(&[way.as_str()]).set(i64::from(refused));
     }
 
     /// Shows evidence: each status as a set of series of which one is 1.
@@ -347,6 +399,29 @@ impl Metrics {
         // Writing to memory fails only for a metric without a name, which registering refuses.
         let _ = TextEncoder::new().encode(&self.registry.gather(), &mut text);
         text
+    }
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventResult {
+    /// It is in the file.
+    Written,
+    /// It is missing in the file.
+    Dropped,
+    /// It could not be written or synced, and what it was about did not happen.
+    Failed,
+}
+
+impl EventResult {
+    const ALL: [Self; 3] = [Self::Written, Self::Dropped, Self::Failed];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Written => "written",
+            Self::Dropped => "dropped",
+            Self::Failed => "failed",
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use exeat_policy::host::Host;
 use exeat_policy::target::{Authority, Scheme, Target};
 use exeat_policy::{AuthorityVerdict, Policy, Reason, RuleRef, Verdict};
 
+use crate::config::Mode;
 use crate::guard::Guard;
 
 /// Where a permitted request or tunnel goes.
@@ -33,7 +34,7 @@ impl Permit {
     }
 }
 
-/// A judgement: leave or refusal, and why.
+/// A judgement: leave or refusal, and why. Leave for the reason of a denial is what is reported and not enforced.
 #[derive(Debug)]
 pub(crate) struct Judged<'p, P> {
     /// Leave, where it is given.
@@ -55,11 +56,16 @@ pub(crate) enum Passage {
     Inspect,
 }
 
+/// Whether a denial by rules counts. What only reports gives leave with the reason of the denial.
+pub(crate) const fn is_waived(mode: Mode, reason: Reason) -> bool {
+    matches!(mode, Mode::Report) && matches!(reason, Reason::DefaultDeny | Reason::NotAllowed | Reason::Blocked)
+}
+
 /// Judges a request by policy, port and name.
-pub(crate) fn request<'p>(policy: &'p Policy, guard: &Guard, target: &Target) -> Judged<'p, Permit> {
+pub(crate) fn request<'p>(policy: &'p Policy, mode: Mode, guard: &Guard, target: &Target) -> Judged<'p, Permit> {
     let decision = policy.decide(target);
     let mut judged = Judged { leave: None, reason: decision.reason, rule: decision.rule, layer: decision.layer };
-    if decision.verdict == Verdict::Allow {
+    if decision.verdict == Verdict::Allow || is_waived(mode, decision.reason) {
         match guard.check_name(target.host(), target.port()) {
             Ok(()) => judged.leave = Some(permit(target.scheme(), target.authority())),
             Err(reason) => judged.reason = reason,
@@ -72,13 +78,14 @@ pub(crate) fn request<'p>(policy: &'p Policy, guard: &Guard, target: &Target) ->
 /// cannot stay blind.
 pub(crate) fn tunnel<'p>(
     policy: &'p Policy,
+    mode: Mode,
     guard: &Guard,
     authority: &Authority,
     concerned: bool,
 ) -> Judged<'p, Passage> {
     let decision = policy.decide_authority(authority);
     let mut judged = Judged { leave: None, reason: decision.reason, rule: decision.rule, layer: decision.layer };
-    if decision.verdict == AuthorityVerdict::Deny {
+    if decision.verdict == AuthorityVerdict::Deny && !is_waived(mode, decision.reason) {
         return judged;
     }
     if let Err(reason) = guard.check_name(authority.host(), authority.port()) {
@@ -86,10 +93,13 @@ pub(crate) fn tunnel<'p>(
         return judged;
     }
     judged.leave = Some(match decision.verdict {
-        AuthorityVerdict::Permit | AuthorityVerdict::PermitTls if !concerned => Passage::Blind {
-            permit: permit(Scheme::Https, authority),
-            tls_only: decision.verdict == AuthorityVerdict::PermitTls,
-        },
+        // No request there is permitted: each would be reported, so that there is nothing to look for in it.
+        AuthorityVerdict::Permit | AuthorityVerdict::PermitTls | AuthorityVerdict::Deny if !concerned => {
+            Passage::Blind {
+                permit: permit(Scheme::Https, authority),
+                tls_only: decision.verdict == AuthorityVerdict::PermitTls,
+            }
+        }
         _ => Passage::Inspect,
     });
     judged

@@ -172,17 +172,26 @@ pub(crate) const RATE_WAIT: Duration = Duration::from_secs(1);
 pub(crate) struct Meter {
     counter: IntCounter,
     quota: Option<Arc<Quota>>,
+    own: Option<Arc<AtomicU64>>,
 }
 
 impl Meter {
     /// Counts into both.
     pub(crate) fn new(counter: &IntCounter, quota: Option<&Arc<Quota>>) -> Self {
-        Self { counter: counter.clone(), quota: quota.cloned() }
+        Self { counter: counter.clone(), quota: quota.cloned(), own: None }
+    }
+
+    /// Counts into `own` too, which is that of one request.
+    pub(crate) fn with(self, own: Option<Arc<AtomicU64>>) -> Self {
+        Self { own, ..self }
     }
 
     /// Counts bytes that went by; whether more may.
     pub(crate) fn count(&self, bytes: usize) -> bool {
         self.counter.inc_by(bytes as u64);
+        if let Some(own) = &self.own {
+            own.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
         self.quota.as_ref().is_none_or(|quota| quota.spend(bytes as u64))
     }
 }

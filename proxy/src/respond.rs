@@ -210,9 +210,11 @@ const fn status(reason: Reason) -> StatusCode {
         }
         Reason::Misdirected => StatusCode::MISDIRECTED_REQUEST,
         Reason::NotFound | Reason::McpSession => StatusCode::NOT_FOUND,
-        Reason::ConnectionLimit | Reason::StreamLimit | Reason::TunnelLimit | Reason::Draining => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Reason::ConnectionLimit
+        | Reason::StreamLimit
+        | Reason::TunnelLimit
+        | Reason::Draining
+        | Reason::AuditUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         Reason::DnsNotFound
         | Reason::DnsFailed
         | Reason::ConnectRefused
@@ -232,6 +234,7 @@ const fn status(reason: Reason) -> StatusCode {
         | Reason::GuardMetadata
         | Reason::GuardSelf
         | Reason::GuardPort
+        | Reason::GuardName
         | Reason::InspectOff
         | Reason::SniMismatch
         | Reason::NotTls

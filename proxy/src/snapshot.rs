@@ -13,9 +13,10 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 
 use crate::auth::Accounts;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::credentials::Injector;
 use crate::evidence::ServerSpec;
+use crate::hits::RuleHits;
 use crate::mcp::policy::Policies;
 use crate::upstream::Route;
 
@@ -26,6 +27,8 @@ pub(crate) struct Snapshot {
     pub(crate) generation: u64,
     /// What may be reached.
     pub(crate) policy: Policy,
+    /// How often its rules have decided.
+    pub(crate) hits: Arc<RuleHits>,
     /// What the way out is made under.
     pub(crate) route: Arc<Route>,
     /// What is put on requests.
@@ -44,6 +47,13 @@ pub(crate) struct Snapshot {
     pub(crate) listen_tls: Option<Arc<ServerConfig>>,
     /// The config it was built from.
     pub(crate) config: Config,
+}
+
+impl Snapshot {
+    /// Whether denials by rules are enforced.
+    pub(crate) const fn mode(&self) -> Mode {
+        self.config.policy.mode
+    }
 }
 
 /// The snapshot in force, and the news of the next.

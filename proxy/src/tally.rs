@@ -19,7 +19,7 @@ pub(crate) struct Tally(Mutex<Sums>);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sums {
     /// What was asked for and became of it, with how often.
-    lines: BTreeMap<(Subject, Reason), u64>,
+    lines: BTreeMap<(Outcome, Subject, Reason), u64>,
     /// Requests that carried credentials, by server.
     pub(crate) servers: BTreeMap<String, u64>,
     /// How many decisions found no line.
@@ -58,9 +58,11 @@ impl Tally {
     /// Adds a decision; `rule` is the deciding one with its place.
     pub(crate) fn add(&self, record: &Record<'_>, rule: Option<String>) {
         let target = record.target.to_string();
-        let subject = match Outcome::of(record.reason) {
+        let subject = match record.outcome {
             Outcome::Allow => Subject { method: String::new(), target: origin(&target).to_owned(), rule: None },
-            _ => Subject { method: record.method.to_owned(), target: without_query(&target).to_owned(), rule },
+            Outcome::Report | Outcome::Deny | Outcome::Error => {
+                Subject { method: record.method.to_owned(), target: without_query(&target).to_owned(), rule }
+            }
         };
         let mut sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !record.injected.is_empty()
@@ -68,7 +70,7 @@ impl Tally {
         {
             *sums.servers.entry(server.to_owned()).or_default() += 1;
         }
-        let key = (subject, record.reason);
+        let key = (record.outcome, subject, record.reason);
         if sums.lines.len() < MAX_LINES || sums.lines.contains_key(&key) {
             *sums.lines.entry(key).or_default() += 1;
         } else {
@@ -85,12 +87,11 @@ impl Tally {
 impl Sums {
     /// The lines of one outcome, the most frequent first.
     pub(crate) fn of(&self, outcome: Outcome) -> Vec<Line> {
-        let fits = |reason: Reason| Outcome::of(reason) == outcome;
         let mut lines: Vec<Line> = self
             .lines
             .iter()
-            .filter(|((_, reason), _)| fits(*reason))
-            .map(|((Subject { method, target, rule }, reason), count)| Line {
+            .filter(|((found, ..), _)| *found == outcome)
+            .map(|((_, Subject { method, target, rule }, reason), count)| Line {
                 method: method.clone(),
                 target: target.clone(),
                 reason: reason.as_str(),

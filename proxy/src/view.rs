@@ -1,8 +1,11 @@
-//! How rules and diagnostics are shown to machines: the same members wherever one is named.
+//! How rules, judgements and diagnostics are shown to machines: the same members wherever there is one.
 
-use exeat_policy::RuleRef;
+use exeat_policy::analyse::suggest::{Observations, Options};
 use exeat_policy::diag::Diagnostic;
+use exeat_policy::{Policy, Reason, RuleRef};
 use serde::Serialize;
+
+use crate::judge::{Asked, Judgement};
 
 /// A rule, where it belongs and where it is written.
 #[derive(Debug, Serialize)]
@@ -62,5 +65,73 @@ impl<'d> From<&'d Diagnostic> for DiagnosticView<'d> {
             end_column: end.column,
             help: &diagnostic.help,
         }
+    }
+}
+
+/// A judgement: what `exeat check --json` writes.
+#[derive(Debug, Serialize)]
+pub(crate) struct JudgementView<'a> {
+    /// What was to be judged, as it was written.
+    pub(crate) input: &'a str,
+    /// The method that URLs are judged for.
+    pub(crate) method: &'a str,
+    /// `allow` or `deny` for a URL; `permit`, `inspect` or `deny` for an authority.
+    pub(crate) verdict: &'static str,
+    /// Why.
+    pub(crate) reason: &'static str,
+    /// The rule that decided.
+    pub(crate) rule: Option<RuleView<'a>>,
+    /// The names of the fields that would be put on.
+    pub(crate) inject: &'a [String],
+}
+
+impl<'a> JudgementView<'a> {
+    /// Shows a judgement of `input`.
+    pub(crate) fn new(input: &'a str, method: &'a str, judgement: &'a Judgement<'a>) -> Self {
+        Self {
+            input,
+            method,
+            verdict: judgement.verdict,
+            reason: judgement.reason.as_str(),
+            rule: judgement.rule.map(RuleView::from),
+            inject: &judgement.inject,
+        }
+    }
+}
+
+/// What would have to be written for something that a policy refused.
+#[derive(Debug, Serialize)]
+pub(crate) struct SuggestionView<'a> {
+    /// The layer that lacks a rule; none where a manifest of any layer would do.
+    layer: Option<&'a str>,
+    /// Patterns to add to its `allowed`, the narrowest that are readable.
+    allow: Vec<String>,
+    /// What they would permit beside what was refused.
+    also_permits: Vec<String>,
+    /// The rule that stands against it, and would have to go or be narrowed: no other rule helps.
+    blocked_by: Option<RuleView<'a>>,
+}
+
+impl<'a> SuggestionView<'a> {
+    /// What would permit `asked`, which was refused by `policy` as `judgement` says; none where no rule would.
+    pub(crate) fn of(policy: &Policy, asked: &Asked, judgement: &Judgement<'a>) -> Option<Self> {
+        let layer = judgement.layer;
+        match judgement.reason {
+            Reason::Blocked => {
+                let blocked_by = judgement.rule.map(RuleView::from);
+                return Some(Self { layer, allow: Vec::new(), also_permits: Vec::new(), blocked_by });
+            }
+            Reason::NotAllowed | Reason::DefaultDeny => {}
+            _ => return None,
+        }
+        let mut seen = Observations::default();
+        match asked {
+            Asked::Url(target) => seen.request(target),
+            Asked::Authority(authority) => seen.tunnel(authority),
+        }
+        let suggestion = seen.suggest(Options::default(), Some(policy));
+        let (allow, also_permits) =
+            suggestion.rules.into_iter().map(|rule| (rule.pattern.to_string(), rule.also)).unzip();
+        Some(Self { layer, allow, also_permits, blocked_by: None })
     }
 }

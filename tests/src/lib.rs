@@ -14,6 +14,7 @@ pub mod bulk;
 pub mod certs;
 pub mod client;
 pub mod dns;
+pub mod events;
 pub mod gateway;
 pub mod origin;
 pub mod peers;

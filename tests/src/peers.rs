@@ -81,6 +81,7 @@ impl Default for NodeDir {
         std::os::unix::fs::symlink(node_modules(), dir.path().join("node_modules")).unwrap();
         for name in [
             "authorization_server.mjs",
+            "console.mjs",
             "fetch.mjs",
             "guard_listen.mjs",
             "http2_client.mjs",

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::client::Output;
+use crate::events;
 use crate::gateway::{Setup, binary, profile_dir};
 use crate::peers::search_path;
 use crate::wait::{PROGRAM_DEADLINE, within_time};
@@ -40,12 +41,12 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// The decisions, each as `entry verdict reason target`.
+    /// The decisions, each as `entry verdict reason target`, the target without its query.
     #[must_use]
     pub fn decisions(&self) -> Vec<String> {
-        let decisions = self.events.iter().filter(|event| event["target"] == "exeat::decision");
-        let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
-        decisions.map(|event| ["entry", "verdict", "reason", "url"].map(|key| text(event, key)).join(" ")).collect()
+        let decisions = self.events.iter().filter(|event| event["kind"] == "decision");
+        let words = |event: &Value| ["entry", "verdict", "reason"].map(|key| event[key].as_str().unwrap().to_owned());
+        decisions.map(|event| format!("{} {}", words(event).join(" "), events::asked(event))).collect()
     }
 
     /// Asserts that the decisions include this one.
@@ -156,7 +157,7 @@ impl Session {
         secrets.assert_absent("what the session has written", &String::from_utf8_lossy(&output.stderr));
         ["report.json", "events.jsonl"].iter().for_each(|name| secrets.assert_absent(name, &read(name)));
         let report = serde_json::from_str(&read("report.json")).unwrap_or(Value::Null);
-        let events = read("events.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let events = events::read(&self.dir.path().join("events.jsonl"));
         Ended { output: Output::from(&output), report, events, dir: self.dir }
     }
 }

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const CODES: &str = include_str!("../../docs/codes.md");
-const EVENT_SCHEMA: &str = include_str!("../../config/schemas/event.v1.schema.json");
 
 /// Runs a command in a folder with the given files.
 async fn run(files: &[(&str, &str)], args: &[&str], input: &str) -> Output {
@@ -118,13 +117,6 @@ async fn gateway_and_dry_run_give_one_verdict_reason_and_rule() {
     let report = &replay.json_lines()[0];
     assert_eq!(report["records"], json!(asked.len()));
     assert_eq!(report["compared"], json!(asked.len()));
-
-    // And each of those lines keeps to the published schema.
-    let schema = jsonschema::draft7::new(&serde_json::from_str(EVENT_SCHEMA).unwrap()).unwrap();
-    for line in &done {
-        let errors: Vec<String> = schema.iter_errors(line).map(|error| error.to_string()).collect();
-        assert!(errors.is_empty(), "{line}: {errors:?}");
-    }
 }
 
 // --- check --------------------------------------------------------------------------------------------------------------
@@ -218,8 +210,8 @@ async fn every_code_is_found_in_its_example() {
         let kind = if code.starts_with('E') { 1 } else { 0 };
         assert!(output.code == Some(kind) || args[0] == "test", "{code}: {output:#?}");
     }
-    // Those whose example would be too large, or would need what no version serves.
-    assert_eq!(without, BTreeSet::from(["E0008", "E0009", "E0011", "E0104", "E0301"]));
+    // Those whose example would be too large.
+    assert_eq!(without, BTreeSet::from(["E0008", "E0009", "E0011", "E0104"]));
 }
 
 #[tokio::test]
@@ -228,13 +220,11 @@ async fn the_codes_without_an_example_are_found_too() {
     let deep = format!("name = \"a\"\nenvironments = {}{}\n", "[".repeat(2000), "]".repeat(2000));
     let many: String = (0..1100).map(|number| format!("key{number} = 1\n")).collect();
     let files = format!("name = \"a\"\nfiles = [{}]\n", "\"a\", ".repeat(101));
-    let section = "[mcp]\nodd = 1\n[sessions]\n[audit]\n".to_owned();
     for (code, name, text) in [
         ("E0008", "agent.toml", large),
         ("E0009", "agent.toml", deep),
         ("E0011", "agent.toml", many),
         ("E0104", "agent.toml", files),
-        ("E0301", "exeat.toml", section),
     ] {
         let output = run(&[(name, &text)], &["lint", "--json", name], "").await;
         let found = output.json_lines();

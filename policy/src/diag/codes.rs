@@ -60,7 +60,6 @@ codes! {
     CapabilityName = "E0114", "a capability name that is not of the form a host can look up";
     CapabilityTwice = "E0115", "a capability named twice";
 
-    NotServed = "E0301", "a part of the config that this version does not serve";
     BindingSource = "E0302", "a binding without exactly one source";
     HalfOfCa = "E0303", "a CA for interception with its certificate or its key only";
     BadOverride = "E0304", "an override that is not section.key=value";

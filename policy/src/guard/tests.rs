@@ -152,6 +152,20 @@ fn an_embedding_is_the_worst_of_what_it_is() {
 }
 
 #[test]
+fn invalid_and_all_below_it_are_no_names() {
+    for (name, expected) in [
+        ("invalid", true),
+        ("a.b.invalid", true),
+        ("A.Invalid.", true),
+        ("invalid.example", false),
+        ("xinvalid", false),
+    ] {
+        assert_eq!(is_invalid_name(&Host::parse(name).unwrap()), expected, "{name}");
+    }
+    assert!(!is_invalid_name(&Host::parse("192.0.2.1").unwrap()));
+}
+
+#[test]
 fn metadata_services_are_known_by_address_and_name() {
     for text in [
         "169.254.169.254",

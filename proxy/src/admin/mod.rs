@@ -4,9 +4,14 @@
 //! a file of its own, which knows nothing of the others. What a resource answers is made with [`answer`].
 
 mod answer;
+mod check;
+mod console;
+mod decisions;
 mod evidence;
 mod guard;
 mod health;
+mod policy;
+mod query;
 mod reload;
 mod sessions;
 
@@ -73,6 +78,12 @@ const READ: &[Method] = &[Method::GET];
 
 /// Everything that is served.
 const RESOURCES: &[Resource] = &[
+    Resource { path: "/", methods: READ, answer: |_, _| Box::pin(async { console::file("") }) },
+    Resource {
+        path: "/console/",
+        methods: READ,
+        answer: |_, asked| Box::pin(async move { console::file(&asked.rest) }),
+    },
     Resource { path: "/livez", methods: READ, answer: |_, _| Box::pin(async { health::livez() }) },
     Resource { path: "/readyz", methods: READ, answer: |admin, _| Box::pin(async { health::readyz(admin) }) },
     Resource { path: "/metrics", methods: READ, answer: |admin, _| Box::pin(async { health::metrics(admin) }) },
@@ -80,6 +91,21 @@ const RESOURCES: &[Resource] = &[
         path: "/v1/evidence",
         methods: &[Method::GET, Method::POST],
         answer: |admin, asked| Box::pin(evidence::answer(admin, asked)),
+    },
+    Resource {
+        path: "/v1/decisions",
+        methods: READ,
+        answer: |admin, asked| Box::pin(async move { decisions::answer(admin, &asked) }),
+    },
+    Resource {
+        path: "/v1/policy",
+        methods: READ,
+        answer: |admin, asked| Box::pin(async move { policy::answer(admin, &asked) }),
+    },
+    Resource {
+        path: "/v1/check",
+        methods: &[Method::GET, Method::POST],
+        answer: |admin, asked| Box::pin(check::answer(admin, asked)),
     },
     Resource {
         path: "/v1/reload",

@@ -14,7 +14,7 @@ use super::{Ended, FileArgs, Style, show_diagnostics, show_load_error, stdout_ha
 use crate::judge::{Asked, Judge, Judgement};
 use crate::lines::{self, Blocks};
 use crate::load;
-use crate::view::RuleView;
+use crate::view::{JudgementView, RuleView};
 
 #[derive(Args, Debug)]
 pub(super) struct CheckArgs {
@@ -40,12 +40,8 @@ pub(super) struct CheckArgs {
 /// One verdict.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
-    input: &'a str,
-    method: &'a str,
-    verdict: &'static str,
-    reason: &'static str,
-    rule: Option<RuleView<'a>>,
-    inject: &'a [String],
+    #[serde(flatten)]
+    judgement: JudgementView<'a>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     explanation: Option<&'a Explanation>,
     /// What the machine-readable form leaves out.
@@ -126,12 +122,7 @@ impl Checker<'_> {
         explanation: Option<&'a Explanation>,
     ) -> Line<'a> {
         Line {
-            input,
-            method: self.arguments.method.as_str(),
-            verdict: judgement.verdict,
-            reason: judgement.reason.as_str(),
-            rule: judgement.rule.map(RuleView::from),
-            inject: &judgement.inject,
+            judgement: JudgementView::new(input, self.arguments.method.as_str(), judgement),
             explanation,
             note: judgement.note.as_deref(),
         }
@@ -207,17 +198,18 @@ struct Shown<'a>(&'a Line<'a>, Style);
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(line, Style { green, red, yellow, dim, reset, .. }) = self;
-        let color = match line.verdict {
+        let JudgementView { input, verdict, reason, rule, inject, .. } = &line.judgement;
+        let color = match *verdict {
             "deny" => red,
             "inspect" => yellow,
             _ => green,
         };
-        write!(f, "{color}{:<7}{reset} {}  {}", line.verdict, line.input.escape_debug(), line.reason)?;
-        if let Some(RuleView { layer, list, pattern, file, line, column }) = &line.rule {
+        write!(f, "{color}{:<7}{reset} {}  {}", verdict, input.escape_debug(), reason)?;
+        if let Some(RuleView { layer, list, pattern, file, line, column }) = rule {
             write!(f, "  {dim}{layer} {list} {pattern:?} at {file}:{line}:{column}{reset}")?;
         }
-        if !line.inject.is_empty() {
-            write!(f, "  injects {}", line.inject.join(", "))?;
+        if !inject.is_empty() {
+            write!(f, "  injects {}", inject.join(", "))?;
         }
         if let Some(note) = &line.note {
             write!(f, "  {dim}({note}){reset}")?;

@@ -94,7 +94,11 @@ fn table(evidence: &Evidence, style: Style, out: &mut impl Write) -> io::Result<
         crate::evidence::report::Completeness::Complete => "complete",
         crate::evidence::report::Completeness::Partial => "partial",
     };
-    writeln!(out, "{bold}{verdict}{reset}  {dim}policy {digest}…, evidence {complete}, confinement advisory{reset}")?;
+    let mode = evidence.policy.mode;
+    writeln!(
+        out,
+        "{bold}{verdict}{reset}  {dim}policy {digest}…, mode {mode}, evidence {complete}, confinement advisory{reset}"
+    )?;
     for limitation in &evidence.limitations {
         writeln!(out, "  {dim}not said: {limitation}{reset}")?;
     }

@@ -19,7 +19,7 @@ enum Of {
     Manifest,
     /// The gateway's config, `exeat.toml` (draft-07)
     Config,
-    /// A line of the log about a decision (draft-07)
+    /// An event: a line of the file that `[audit] events` names (draft-07)
     Event,
 }
 

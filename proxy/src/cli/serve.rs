@@ -180,6 +180,9 @@ fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::R
         writeln!(out, "  mcp       {url}  {dim}{server:?}{reset}")?;
     }
     writeln!(out, "  policy    {files}: {allowed} allowed, {blocked} blocked  {dim}{digest}…{reset}")?;
+    if let Some(events) = &summary.events {
+        writeln!(out, "  events    {}", events.display())?;
+    }
     let tls = if *intercepts { "intercepted where a rule needs it" } else { "never intercepted" };
     writeln!(out, "  TLS       {tls}; CA {}", ca.display())?;
     let (exeat, reachable) = (command_name(), super::env::reachable(*proxy));
@@ -204,11 +207,13 @@ fn command_name() -> String {
     }
 }
 
-/// Logs to a file, as JSON lines.
+/// Logs to a file, as JSON lines. Decisions are left to the events unless `EXEAT_LOG` asks for them.
 #[cfg(target_os = "linux")]
 pub(super) fn log_to(file: fs::File) {
     let file = std::sync::Arc::new(file);
-    tracing_subscriber::fmt().with_env_filter(log_filter()).with_writer(file).json().flatten_event(true).init();
+    let filter = EnvFilter::builder().with_env_var("EXEAT_LOG").try_from_env();
+    let filter = filter.unwrap_or_else(|_| EnvFilter::new("info,exeat::decision=off"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(file).json().flatten_event(true).init();
 }
 
 /// `EXEAT_LOG` sets the level.

@@ -55,6 +55,8 @@ pub struct Config {
     pub upstream: Upstream,
     /// Sizes, counts and times.
     pub limits: Limits,
+    /// What is kept of decisions.
+    pub audit: Audit,
     /// The admin listener.
     pub admin: Admin,
     /// Sessions: those of others, and what `exeat run` closes in.
@@ -142,6 +144,8 @@ pub struct Auth {
 pub struct PolicySection {
     /// What happens where no layer restricts.
     pub default: DefaultVerdict,
+    /// Whether denials by rules are enforced.
+    pub mode: Mode,
     /// Manifests to load when the command line names none, outermost layer first.
     pub manifests: Vec<PathBuf>,
     /// Whether manifests and config are loaded anew when one of their files changes.
@@ -150,7 +154,27 @@ pub struct PolicySection {
 
 impl Default for PolicySection {
     fn default() -> Self {
-        Self { default: DefaultVerdict::Allow, manifests: Vec::new(), watch: false }
+        Self { default: DefaultVerdict::Allow, mode: Mode::Enforce, manifests: Vec::new(), watch: false }
+    }
+}
+
+/// What becomes of what the rules of the manifests deny.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It is refused.
+    Enforce,
+    /// It goes out without the gateway's credentials, and is reported.
+    Report,
+}
+
+impl Mode {
+    /// The word in metrics, events and evidence.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Report => "report",
+        }
     }
 }
 
@@ -358,6 +382,38 @@ impl Default for Limits {
             drain_time: Duration::from_secs(30),
         }
     }
+}
+
+/// `[audit]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// The file of events; none where no file is kept.
+    pub events: Option<PathBuf>,
+    /// What becomes of requests while the file cannot be written.
+    pub on_full: OnFull,
+    /// Whether a request waits until its event outlives the machine.
+    pub durable: bool,
+    /// The size in bytes above which the file is rotated; 0 for never.
+    pub max_size: u64,
+    /// How many rotated files are kept.
+    pub keep: u32,
+    /// Whether decisions are logged beside.
+    pub log: bool,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self { events: None, on_full: OnFull::Block, durable: false, max_size: 100 << 20, keep: 5, log: true }
+    }
+}
+
+/// What becomes of requests while their events cannot be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFull {
+    /// They are refused.
+    Block,
+    /// They go out, and how many events are missing is written down when that is possible again.
+    Drop,
 }
 
 /// `[admin]`.

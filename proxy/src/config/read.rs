@@ -12,6 +12,7 @@ use exeat_policy::doc::{self, Field, Fields, Format, Node, Spanned, Value, quote
 
 use super::{CaFiles, Config, ListenTls};
 
+mod audit;
 mod credentials;
 mod duration;
 mod limits;
@@ -27,9 +28,6 @@ mod sources;
 mod upstream;
 
 pub(crate) use session::{Bound, bindings as session_bindings, time as session_time};
-
-/// Sections that the contract names and this version does not serve.
-const UNSERVED: [&str; 1] = ["audit"];
 
 impl Config {
     /// Reads a config file onto the defaults.
@@ -119,15 +117,9 @@ impl Reader {
         network::dns(fields.section("dns"), &mut config.dns);
         upstream::upstream(fields.section("upstream"), layer, &mut config.upstream);
         limits::limits(fields.section("limits"), &mut config.limits);
+        audit::audit(fields.section("audit"), layer, &mut config.audit);
         network::admin(fields.section("admin"), layer, &mut config.admin);
         sessions::sessions(fields.section("sessions"), layer, &mut config.sessions);
-        for section in UNSERVED {
-            if let Some(field) = fields.take_reserved(section) {
-                let message = format!("this version does not serve the section `{section}`");
-                let help = format!("remove `{section}`: nothing in it would be in force");
-                layer.problems.report(Code::NotServed, field.key_span(), message, help);
-            }
-        }
         fields.finish();
     }
 

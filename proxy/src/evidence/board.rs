@@ -170,7 +170,8 @@ impl Board {
 }
 
 fn view(snapshot: &Snapshot) -> PolicyView {
-    PolicyView { digest: snapshot.policy.digest().to_owned(), generation: snapshot.generation }
+    let (digest, mode) = (snapshot.policy.digest().to_owned(), snapshot.mode().as_str());
+    PolicyView { digest, generation: snapshot.generation, mode }
 }
 
 /// What the evidence does not say.

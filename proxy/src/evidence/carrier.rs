@@ -32,6 +32,8 @@ pub(crate) enum Purpose {
     Plain,
     /// To carry a credential that no server takes, in place of the bound one.
     Hopeless,
+    /// To ask for what must be refused.
+    MustDeny,
 }
 
 /// Serves one end of an inner connection as a client's.

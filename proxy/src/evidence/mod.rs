@@ -8,6 +8,7 @@
 pub(crate) mod answer;
 pub(crate) mod board;
 pub(crate) mod carrier;
+pub(crate) mod must_deny;
 mod named;
 pub(crate) mod probe;
 pub(crate) mod report;
@@ -15,4 +16,5 @@ pub(crate) mod server;
 
 pub(crate) use board::Board;
 pub(crate) use carrier::{Enter, Purpose};
+pub(crate) use must_deny::MustDeny;
 pub(crate) use server::ServerSpec;

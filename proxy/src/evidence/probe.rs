@@ -537,9 +537,12 @@ fn place(reason: Reason, asking: Check) -> (Check, CheckStatus) {
         Reason::CredentialUnbound | Reason::CredentialUnavailable | Reason::CredentialInsecure => {
             (Check::Credential, Failed)
         }
-        Reason::GuardAddress | Reason::GuardMetadata | Reason::GuardSelf | Reason::GuardPort | Reason::DnsNotFound => {
-            (Check::Resolve, Failed)
-        }
+        Reason::GuardAddress
+        | Reason::GuardMetadata
+        | Reason::GuardSelf
+        | Reason::GuardPort
+        | Reason::GuardName
+        | Reason::DnsNotFound => (Check::Resolve, Failed),
         Reason::DnsFailed => (Check::Resolve, Error),
         Reason::ConnectRefused | Reason::ConnectFailed | Reason::UpstreamProxy => (Check::Connect, Failed),
         Reason::ConnectTimeout => (Check::Connect, Error),

@@ -36,6 +36,8 @@ pub(crate) struct PolicyView {
     pub(crate) digest: String,
     /// The generation, as in events and refusals.
     pub(crate) generation: u64,
+    /// Whether what its rules deny is refused or only reported: `enforce` or `report`.
+    pub(crate) mode: &'static str,
 }
 
 /// Whether an agent can reach the network by another way than the gateway.

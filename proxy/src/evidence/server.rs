@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::carrier::{Enter, Inner};
 use super::probe::{self, Expectation};
 use super::report::{Capability, Check, CheckStatus, Checks, ProtocolConstraint, ServerEvidence};
+use crate::config::Mode;
 use crate::permit;
 use crate::snapshot::Snapshot;
 
@@ -39,7 +40,8 @@ impl ServerSpec {
         if self.url.is_some() { "streamable_http" } else { "stdio" }
     }
 
-    fn url_without_query(&self) -> Option<String> {
+    /// Where it is, without a query, which may hold a credential.
+    pub(crate) fn url_without_query(&self) -> Option<String> {
         Some(self.url.as_ref()?.to_string().split('?').next().unwrap_or_default().to_owned())
     }
 
@@ -78,14 +80,18 @@ impl ServerSpec {
             return None;
         };
         checks.pass(Check::Declared, "");
-        let judged = permit::request(&snapshot.policy, &snapshot.route.guard, target);
+        let judged = permit::request(&snapshot.policy, Mode::Enforce, &snapshot.route.guard, target);
         if judged.leave.is_none() {
             let detail = match judged.rule {
                 Some(rule) => format!("{:?} at {}:{}", rule.rule.pattern, rule.rule.file, rule.rule.line),
                 None => judged.reason.text().to_owned(),
             };
             let check = match judged.reason {
-                Reason::GuardAddress | Reason::GuardMetadata | Reason::GuardSelf | Reason::GuardPort => {
+                Reason::GuardAddress
+                | Reason::GuardMetadata
+                | Reason::GuardSelf
+                | Reason::GuardPort
+                | Reason::GuardName => {
                     checks.pass(Check::Policy, "");
                     Check::Resolve
                 }

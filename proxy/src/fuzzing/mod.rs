@@ -12,12 +12,14 @@
     reason = "a property fails by panicking"
 )]
 
+mod events;
 mod files;
 mod framing;
 mod gate;
 mod openings;
 mod rules;
 
+pub use events::Decisions;
 pub use files::{config, manifest};
 pub use framing::{chunked, head};
 pub use gate::World;

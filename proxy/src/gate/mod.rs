@@ -31,11 +31,11 @@ pub(crate) use mcp::ReviewedBody;
 pub(crate) use refusal::{Refusal, Subject};
 pub(crate) use session::{Session, SessionId};
 
-use crate::audit::{Audit, Entry};
+use crate::audit::{Audit, Ending, Entry};
 use crate::auth::{Account, Limiter};
-use crate::client::Client;
+use crate::client::{Address, Client};
 use crate::drain::Drain;
-use crate::evidence::Board;
+use crate::evidence::{Board, MustDeny, Purpose};
 use crate::intercept::Leaves;
 use crate::metrics::Metrics;
 use crate::snapshot::Current;
@@ -64,6 +64,8 @@ pub(crate) struct Gate {
     pub(crate) board: Board,
     /// The other sessions, by what their clients show.
     pub(crate) directory: Arc<Directory>,
+    /// Whether every way in refuses what it must.
+    pub(crate) must_deny: MustDeny,
     /// How this gateway signs Via.
     pub(crate) pseudonym: Arc<Pseudonym>,
     /// One permit for each tunnel there may be.
@@ -88,6 +90,14 @@ pub(crate) struct Slot {
     _of_session: Option<OwnedSemaphorePermit>,
 }
 
+impl Caller {
+    /// Whether it is the gateway, asking for what it must refuse. That is no traffic: it is not counted, and leaves no
+    /// event and no line in the log.
+    pub(crate) fn is_self_test(&self) -> bool {
+        self.client.address == Address::Inner(Purpose::MustDeny)
+    }
+}
+
 /// What a connection turns into behind its last HTTP answer.
 #[derive(Debug)]
 pub(crate) enum Switch {
@@ -99,17 +109,24 @@ pub(crate) enum Switch {
     Upgraded(Box<UpgradedTunnel>),
 }
 
-/// An inspected tunnel that is about to begin.
-#[derive(Debug)]
-pub(crate) struct Inspect {
-    /// The gate that each request goes through.
-    pub(crate) gate: Arc<Gate>,
-    /// Where it leads.
-    pub(crate) authority: Authority,
-    /// Who asked for it.
-    pub(crate) client: Client,
-    /// Its place among the tunnels.
-    pub(crate) slot: Slot,
+impl Switch {
+    /// The gate that it goes through.
+    pub(crate) const fn gate(&self) -> &Arc<Gate> {
+        match self {
+            Self::Blind(blind) => &blind.gate,
+            Self::Inspect(inspect) => &inspect.gate,
+            Self::Upgraded(upgraded) => &upgraded.gate,
+        }
+    }
+
+    /// Has its end taken down.
+    pub(crate) fn end_with(&mut self, end: Option<Box<Ending>>) {
+        match self {
+            Self::Blind(blind) => blind.ending = end,
+            Self::Inspect(inspect) => inspect.ending = end,
+            Self::Upgraded(upgraded) => upgraded.ending = end,
+        }
+    }
 }
 
 /// A blind tunnel that is about to begin.
@@ -127,6 +144,23 @@ pub(crate) struct Blind {
     pub(crate) account: Option<Arc<Account>>,
     /// Its place among the tunnels.
     pub(crate) slot: Slot,
+    /// Where its end is taken down.
+    pub(crate) ending: Option<Box<Ending>>,
+}
+
+/// An inspected tunnel that is about to begin.
+#[derive(Debug)]
+pub(crate) struct Inspect {
+    /// The gate that each request goes through.
+    pub(crate) gate: Arc<Gate>,
+    /// Where it leads.
+    pub(crate) authority: Authority,
+    /// Who asked for it.
+    pub(crate) client: Client,
+    /// Its place among the tunnels.
+    pub(crate) slot: Slot,
+    /// Where its end is taken down.
+    pub(crate) ending: Option<Box<Ending>>,
 }
 
 /// An upgraded connection that is about to begin.
@@ -142,15 +176,6 @@ pub(crate) struct UpgradedTunnel {
     pub(crate) account: Option<Arc<Account>>,
     /// Its place among the tunnels.
     pub(crate) slot: Slot,
-}
-
-impl Switch {
-    /// The gate that it goes through.
-    pub(crate) const fn gate(&self) -> &Arc<Gate> {
-        match self {
-            Self::Blind(blind) => &blind.gate,
-            Self::Inspect(inspect) => &inspect.gate,
-            Self::Upgraded(upgraded) => &upgraded.gate,
-        }
-    }
+    /// Where its end is taken down.
+    pub(crate) ending: Option<Box<Ending>>,
 }

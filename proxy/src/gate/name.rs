@@ -6,6 +6,7 @@ use exeat_policy::target::Authority;
 use super::refusal::{Refusal, Subject};
 use super::tunnel::judge;
 use super::{Caller, Gate};
+use crate::audit::AskedFor;
 
 impl Gate {
     /// Whether something at `host` may be permitted at one of `ports`. If nothing is, that is taken down, for the first
@@ -24,6 +25,7 @@ impl Gate {
             let subject = Subject {
                 rule: judged.rule,
                 layer: judged.layer,
+                target: AskedFor::Name(host),
                 ..Subject::unjudged(caller, &snapshot, "QUERY", host)
             };
             self.turned_away(&subject, &Refusal::from(judged.reason));

@@ -1,18 +1,20 @@
 //! A refusal on its way to becoming a record and an answer.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use exeat_policy::target::TargetError;
 use exeat_policy::{ListKind, Reason, RuleRef};
 use http::{HeaderName, Response};
 
 use super::{Caller, Gate};
-use crate::audit::Record;
+use crate::audit::{AskedFor, Ending, Outcome, PolicyView, Record, Unrecorded};
 use crate::credentials::InjectError;
 use crate::listener::http1::ResponseBody;
 use crate::quota::Limit;
 use crate::respond::{Problem, ProblemPolicy};
 use crate::snapshot::Snapshot;
+use crate::tunnel::Kind;
 use crate::upstream::Failure;
 
 /// Why a request does not go out.
@@ -73,8 +75,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) method: &'a str,
     /// What was asked for, as the answer shows it.
     pub(crate) url: &'a (dyn fmt::Display + Sync),
-    /// What was asked for without its query, as the log shows it.
-    pub(crate) target: &'a (dyn fmt::Display + Sync),
+    /// What was asked for, as records show it.
+    pub(crate) target: AskedFor<'a>,
     pub(crate) rule: Option<RuleRef<'a>>,
     pub(crate) layer: Option<&'a str>,
     pub(crate) server: Option<&'a str>,
@@ -101,13 +103,24 @@ impl<'a> Subject<'a> {
             snapshot,
             method,
             url: shown,
-            target: shown,
+            target: AskedFor::Shown(shown),
             rule: None,
             layer: None,
             server: None,
             pattern: None,
         }
     }
+}
+
+/// How a permitted request leaves.
+#[derive(Default)]
+pub(super) struct Leaving<'a> {
+    /// The names of the fields that were put on it.
+    pub(super) injected: &'a [HeaderName],
+    /// Where its connection leads.
+    pub(super) upstream: Option<SocketAddr>,
+    /// What it opens, if that is a tunnel.
+    pub(super) tunnel: Option<Kind>,
 }
 
 /// A permitted request that has not been taken down yet. One whose client leaves while the way out is being made is
@@ -129,7 +142,10 @@ impl Owed<'_, '_> {
 impl Drop for Owed<'_, '_> {
     fn drop(&mut self) {
         if !self.settled {
-            self.gate.record(self.subject, self.reason, &[], "the client left before anything was sent");
+            let outcome = Outcome::let_out(self.reason);
+            let record = self.gate.record_of(self.subject, (outcome, self.reason), &Leaving::default());
+            count_rule(self.subject);
+            self.gate.audit.record(&Record { detail: "the client left before anything was sent", ..record });
         }
     }
 }
@@ -140,14 +156,37 @@ impl Gate {
         Owed { gate: self, subject, reason, settled: false }
     }
 
-    /// Takes down that a request goes out.
-    pub(super) fn permitted(&self, subject: &Subject<'_>, reason: Reason, injected: &[HeaderName]) {
-        self.record(subject, reason, injected, "");
+    /// Takes down that a request goes out. Only when that has been done may it.
+    ///
+    /// # Errors
+    /// That could not be done; it has been taken down as far as it can be.
+    pub(super) async fn permitted(
+        &self,
+        subject: &Subject<'_>,
+        reason: Reason,
+        leaving: &Leaving<'_>,
+    ) -> Result<Option<Box<Ending>>, Refusal> {
+        let record = self.record_of(subject, (Outcome::let_out(reason), reason), leaving);
+        let permitted = self.audit.permit(&record).await.map_err(|unrecorded| {
+            let refusal = Refusal::from(Reason::AuditUnavailable);
+            if unrecorded == Unrecorded::NotWritten {
+                self.turned_away(subject, &refusal);
+            }
+            refusal
+        })?;
+        count_rule(subject);
+        Ok(permitted)
     }
 
     /// Takes a refusal down that is answered in no words, or in those of another protocol than HTTP.
     pub(crate) fn turned_away(&self, subject: &Subject<'_>, refusal: &Refusal) {
-        self.record(subject, refusal.reason, &[], &refusal.inside);
+        if subject.caller.is_self_test() {
+            return;
+        }
+        count_rule(subject);
+        let outcome = Outcome::of(refusal.reason);
+        let record = self.record_of(subject, (outcome, refusal.reason), &Leaving::default());
+        self.audit.record(&Record { detail: &refusal.inside, ..record });
     }
 
     /// Takes a refusal down and answers it.
@@ -167,20 +206,36 @@ impl Gate {
         problem.into_response()
     }
 
-    fn record(&self, subject: &Subject<'_>, reason: Reason, injected: &[HeaderName], detail: &str) {
+    fn record_of<'r>(
+        &'r self,
+        subject: &Subject<'r>,
+        (outcome, reason): (Outcome, Reason),
+        leaving: &Leaving<'r>,
+    ) -> Record<'r> {
         let Subject { caller, snapshot, method, target, rule, server, .. } = *subject;
-        self.audit.record(&Record {
+        let Leaving { injected, upstream, tunnel } = *leaving;
+        Record {
             entry: caller.entry,
             client: &caller.client,
             method,
             target,
+            outcome,
             reason,
             rule,
-            generation: snapshot.generation,
+            policy: PolicyView::of(snapshot),
             server,
             injected,
-            detail,
-        });
+            upstream,
+            tunnel,
+            detail: "",
+        }
+    }
+}
+
+/// Counts the rule that decided, where one did.
+fn count_rule(subject: &Subject<'_>) {
+    if let Some(rule) = subject.rule {
+        subject.snapshot.hits.count(rule);
     }
 }
 
@@ -209,6 +264,10 @@ fn change(reason: Reason, subject: &Subject<'_>) -> Option<String> {
             "the source that the gateway's config names in [bindings] has to give a value".to_owned()
         }
         Reason::CredentialInsecure => "use https".to_owned(),
+        Reason::AuditUnavailable => {
+            "the file that the gateway's config names in [audit] events has to be writable, or on_full be \"drop\""
+                .to_owned()
+        }
         Reason::ProxyAuth => {
             "put name and password into the proxy's URL, as in http://NAME:PASSWORD@HOST:PORT".to_owned()
         }

@@ -17,9 +17,9 @@ use super::fields::{clean_answer, connection_lists, lists, remove_hop_by_hop};
 use super::mcp::McpWay;
 use super::outgoing::Outgoing;
 use super::redaction::Redaction;
-use super::refusal::{Refusal, Subject};
+use super::refusal::{Leaving, Refusal, Subject};
 use super::{Caller, Gate, Slot, Switch, UpgradedTunnel};
-use crate::audit::Entry;
+use crate::audit::{AskedFor, Ending, Entry, Outcome};
 use crate::client::Address;
 use crate::credentials::{Credentials, Errand, Injection};
 use crate::evidence::Purpose;
@@ -37,15 +37,18 @@ impl Gate {
     pub(crate) async fn request(self: &Arc<Self>, caller: Caller, target: Target, exchange: Exchange) -> Reply<Switch> {
         let began = Instant::now();
         let snapshot = self.current.get();
-        let judged = permit::request(&snapshot.policy, &snapshot.route.guard, &target);
-        self.metrics.decision_seconds.observe(began.elapsed().as_secs_f64());
+        let judged = permit::request(&snapshot.policy, snapshot.mode(), &snapshot.route.guard, &target);
+        let counts = !caller.is_self_test();
+        if counts {
+            self.metrics.decision_seconds.observe(began.elapsed().as_secs_f64());
+        }
         let method = exchange.head.method.clone();
         let mut subject = Subject {
             caller: &caller,
             snapshot: &snapshot,
             method: method.as_str(),
             url: &target,
-            target: &WithoutQuery(&target),
+            target: AskedFor::Url(&target),
             rule: judged.rule,
             layer: judged.layer,
             server: None,
@@ -64,7 +67,9 @@ impl Gate {
                 self.send_mcp(&mut subject, way, &target, exchange).await
             }
         };
-        self.metrics.request_seconds.observe(began.elapsed().as_secs_f64());
+        if counts {
+            self.metrics.request_seconds.observe(began.elapsed().as_secs_f64());
+        }
         reply
     }
 
@@ -79,11 +84,11 @@ impl Gate {
         let snapshot = subject.snapshot;
         let Exchange { head, mut body, interim } = exchange;
         let http2 = head.version == Version::HTTP_2;
-        let mut prepared = match self.prepare(subject, target, head, &body) {
+        let reported = Outcome::let_out(reason) == Outcome::Report;
+        let mut prepared = match self.prepare(subject, target, head, &body, reported) {
             Ok(prepared) => prepared,
             Err(refusal) => return Reply::Response(self.refused(subject, refusal)),
         };
-        body.count_into(self.meter(&self.metrics.bytes_up));
         let speaks = speaks(subject.caller, target, http2, prepared.websocket.is_some());
         let owed = self.owe(subject, reason);
         let way_out = self.way_out(snapshot, permit, speaks, &mut prepared).await;
@@ -93,7 +98,13 @@ impl Gate {
             Err(refusal) => return Reply::Response(self.refused(subject, refusal)),
         };
         body.withhold(&bound.names);
-        self.permitted(subject, reason, &bound.names);
+        let tunnel = prepared.websocket.is_some().then_some(Kind::Upgraded);
+        let leaving = Leaving { injected: &bound.names, upstream: lease.peer(), tunnel };
+        let mut ending = match self.permitted(subject, reason, &leaving).await {
+            Ok(ending) => ending,
+            Err(refusal) => return Reply::Response(self.explain(subject, refusal)),
+        };
+        body.count_into(self.meter(&self.metrics.bytes_up).with(ending.as_ref().map(|ending| Arc::clone(&ending.up))));
         if let Some(injection) = prepared.injection {
             self.metrics.count_injection(&injection.label, true);
         }
@@ -105,32 +116,41 @@ impl Gate {
             interim.amend(move |headers| redaction.fields(headers));
         }
         let way = Way { snapshot, permit, speaks, outgoing: &outgoing, interim: interim.as_ref() };
-        match self.exchange(&way, lease, request).await.map(|response| bound.heard(response)) {
+        let answered = self.exchange(&way, lease, request).await.map(|response| bound.heard(response));
+        let failure = match answered {
             Ok(response) if !is_framed_plainly(response.headers()) => {
-                let failure = Failure::protocol("its answer has a transfer coding that was not asked for");
-                Reply::Response(self.explain(subject, failure.into()))
+                Failure::protocol("its answer has a transfer coding that was not asked for")
             }
-            Ok(response) => match websocket {
-                _ if response.status() != StatusCode::SWITCHING_PROTOCOLS => {
-                    match self.clean(response, bound.redaction.as_ref()) {
-                        Ok(response) => Reply::Response(response),
-                        Err(failure) => Reply::Response(self.explain(subject, failure.into())),
+            Ok(mut response) => {
+                if let Some(ending) = &mut ending {
+                    ending.status = Some(response.status().as_u16());
+                    ending.upstream = response.body().peer();
+                }
+                let reply = match websocket {
+                    _ if response.status() != StatusCode::SWITCHING_PROTOCOLS => {
+                        if let Some(ending) = &mut ending {
+                            ending.no_tunnel();
+                        }
+                        response.body_mut().end_with(ending.take());
+                        self.clean(response, bound.redaction.as_ref()).map(Reply::Response)
                     }
+                    Some(websocket) => self.switch(subject.caller, response, websocket, target, &mut ending),
+                    None => Err(Failure::protocol("it switched protocols unasked")),
+                };
+                match reply {
+                    Ok(reply) => return reply,
+                    Err(failure) => failure,
                 }
-                Some(websocket) => match self.switch(subject.caller, response, websocket, target) {
-                    Ok(reply) => reply,
-                    Err(failure) => Reply::Response(self.explain(subject, failure.into())),
-                },
-                None => {
-                    let failure = Failure::protocol("it switched protocols unasked");
-                    Reply::Response(self.explain(subject, failure.into()))
-                }
-            },
+            }
             Err(failure) => {
                 tracing::warn!(reason = %failure.reason, target = %subject.target, detail = failure.inside, "upstream failed");
-                Reply::Response(self.explain(subject, failure.into()))
+                failure
             }
+        };
+        if let Some(ending) = &mut ending {
+            ending.failed(failure.reason);
         }
+        Reply::Response(self.explain(subject, failure.into()))
     }
 
     /// Gets the credentials that a request needs, puts them on, and finds the connection it goes out by.
@@ -169,20 +189,22 @@ impl Gate {
         Meter::new(counter, self.session.quota())
     }
 
-    /// Makes the head that goes upstream, but for its credentials.
+    /// Makes the head that goes upstream, but for its credentials; what is only `reported` gets none.
     fn prepare<'a>(
         &self,
         subject: &mut Subject<'a>,
         target: &Target,
         head: Head,
         body: &RequestBody,
+        reported: bool,
     ) -> Result<Prepared<'a>, Refusal> {
         let snapshot: &'a Snapshot = subject.snapshot;
         let Head { method, version, mut headers, framing, .. } = head;
         if self.pseudonym.has_seen(&headers) {
             return Err(Reason::Loop.into());
         }
-        let injection = snapshot.injector.find(target, &method)?;
+        // What goes out against the rules goes out as whoever asked, not with what is bound to permitted requests.
+        let injection = snapshot.injector.find(target, &method)?.filter(|_| !reported);
         subject.server = injection.map(|injection| &*injection.server);
         let mut websocket = websocket_key(&method, version, &headers, body);
         if let Some(websocket) = &mut websocket {
@@ -261,6 +283,7 @@ impl Gate {
         response: Response<UpstreamBody>,
         websocket: WebSocket,
         target: &Target,
+        ending: &mut Option<Box<Ending>>,
     ) -> Result<Reply<Switch>, Failure> {
         let headers = response.headers();
         let accepted = headers.get(header::SEC_WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
@@ -280,7 +303,8 @@ impl Gate {
         parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         self.metrics.count_tunnel(Kind::Upgraded, TunnelResult::Opened);
         let account = caller.client.account.clone();
-        let tunnel = UpgradedTunnel { gate: Arc::clone(self), target: target.clone(), upstream, account, slot };
+        let (gate, ending) = (Arc::clone(self), ending.take());
+        let tunnel = UpgradedTunnel { gate, target: target.clone(), upstream, account, slot, ending };
         Ok(Reply::Switch(Response::from_parts(parts, ()), Switch::Upgraded(Box::new(tunnel))))
     }
 }
@@ -394,19 +418,5 @@ impl fmt::Display for Patterns<'_> {
             write!(f, " or {url:?} (what lies below this path)")?;
         }
         Ok(())
-    }
-}
-
-/// A target as the log shows it: queries carry secrets.
-pub(super) struct WithoutQuery<'a>(pub(super) &'a Target);
-
-impl fmt::Display for WithoutQuery<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let target = self.0;
-        write!(f, "{}://{}{}", target.scheme(), target.short_authority(), target.path())?;
-        match target.query() {
-            Some(query) => write!(f, "?({} bytes)", query.len()),
-            None => Ok(()),
-        }
     }
 }

@@ -12,8 +12,9 @@ use exeat_policy::target::{Authority, Target};
 use http::{Method, Response};
 use hyper::ext::ReasonPhrase;
 
-use super::refusal::{Refusal, Subject};
+use super::refusal::{Leaving, Refusal, Subject};
 use super::{Blind, Caller, Gate, Inspect, Slot, Switch};
+use crate::audit::{AskedFor, Outcome};
 use crate::auth::Account;
 use crate::client::Client;
 use crate::listener::http1::{Reply, ResponseBody};
@@ -57,13 +58,15 @@ impl Gate {
         let began = Instant::now();
         let snapshot = self.current.get();
         let Judged { leave, reason, rule, layer } = judge(&snapshot, authority);
-        self.metrics.decision_seconds.observe(began.elapsed().as_secs_f64());
+        if !caller.is_self_test() {
+            self.metrics.decision_seconds.observe(began.elapsed().as_secs_f64());
+        }
         let subject = Subject {
             caller,
             snapshot: &snapshot,
             method: Method::CONNECT.as_str(),
             url: authority,
-            target: authority,
+            target: AskedFor::Authority(authority),
             rule,
             layer,
             server: None,
@@ -83,22 +86,35 @@ impl Gate {
                 opened
             }
         };
-        match opened {
-            Ok(switch) => {
-                self.permitted(&subject, reason, &[]);
-                self.metrics.count_tunnel(kind, TunnelResult::Opened);
-                Ok(switch)
+        let refusal = match opened {
+            Ok(mut switch) => {
+                let upstream = match &switch {
+                    Switch::Blind(blind) => blind.upstream.peer_addr().ok(),
+                    Switch::Inspect(_) | Switch::Upgraded(_) => None,
+                };
+                let leaving = Leaving { upstream, tunnel: Some(kind), ..Leaving::default() };
+                match self.permitted(&subject, reason, &leaving).await {
+                    Ok(end) => {
+                        switch.end_with(end);
+                        self.metrics.count_tunnel(kind, TunnelResult::Opened);
+                        return Ok(switch);
+                    }
+                    Err(refusal) => refusal,
+                }
             }
             Err(refusal) => {
-                let result = match crate::audit::Outcome::of(refusal.reason) {
-                    crate::audit::Outcome::Error => TunnelResult::Failed,
-                    _ => TunnelResult::Refused,
-                };
-                self.metrics.count_tunnel(kind, result);
                 self.turned_away(&subject, &refusal);
-                Err(explain(&subject, refusal))
+                refusal
             }
+        };
+        let result = match Outcome::of(refusal.reason) {
+            Outcome::Error => TunnelResult::Failed,
+            Outcome::Allow | Outcome::Report | Outcome::Deny => TunnelResult::Refused,
+        };
+        if !caller.is_self_test() {
+            self.metrics.count_tunnel(kind, result);
         }
+        Err(explain(&subject, refusal))
     }
 
     async fn open(
@@ -113,15 +129,15 @@ impl Gate {
             Passage::Inspect => {
                 let (gate, slot) = (Arc::clone(self), self.slot()?);
                 let (authority, client) = (authority.clone(), client.clone());
-                Ok(Switch::Inspect(Box::new(Inspect { gate, authority, client, slot })))
+                Ok(Switch::Inspect(Box::new(Inspect { gate, authority, client, slot, ending: None })))
             }
             Passage::Blind { permit, tls_only } => {
                 let slot = self.slot()?;
                 let upstream = self.upstream.dial(&snapshot.route, &permit).await?;
                 let check = NameCheck::new(authority.host().clone(), snapshot.config.intercept.sni_check, tls_only);
                 let (authority, account) = (authority.clone(), client.account.clone());
-                let gate = Arc::clone(self);
-                Ok(Switch::Blind(Box::new(Blind { gate, authority, upstream, check, account, slot })))
+                let (gate, ending) = (Arc::clone(self), None);
+                Ok(Switch::Blind(Box::new(Blind { gate, authority, upstream, check, account, slot, ending })))
             }
         }
     }
@@ -155,7 +171,8 @@ impl Gate {
         account: Option<&'a Account>,
     ) -> impl Future<Output = Cause> + 'a {
         self.ends(move |snapshot| {
-            let permitted = permit::request(&snapshot.policy, &snapshot.route.guard, target).leave.is_some();
+            let permitted =
+                permit::request(&snapshot.policy, snapshot.mode(), &snapshot.route.guard, target).leave.is_some();
             objection(snapshot, target.authority(), address, account, permitted)
         })
     }
@@ -221,7 +238,7 @@ fn objection(
 
 pub(super) fn judge<'s>(snapshot: &'s Snapshot, authority: &Authority) -> Judged<'s, Passage> {
     let concerned = snapshot.injector.concerns(authority) || snapshot.mcp.concerns(authority);
-    permit::tunnel(&snapshot.policy, &snapshot.route.guard, authority, concerned)
+    permit::tunnel(&snapshot.policy, snapshot.mode(), &snapshot.route.guard, authority, concerned)
 }
 
 /// The pattern that would permit a tunnel.

@@ -18,7 +18,7 @@ use super::http2;
 use super::redact::Shown;
 use super::socks;
 use super::stream::Stream;
-use crate::audit::Entry;
+use crate::audit::{Ending, Entry};
 use crate::auth::Credentials;
 use crate::client::{Address, Client};
 use crate::drain::Drain;
@@ -112,7 +112,7 @@ async fn detect(stream: &mut Stream, first: &mut BytesMut, bounds: Bounds) -> Op
 }
 
 /// The limits in force for a new connection.
-pub(super) fn bounds(gate: &Gate) -> Bounds {
+pub(crate) fn bounds(gate: &Gate) -> Bounds {
     Bounds::of(&gate.current.get().config.limits)
 }
 
@@ -140,7 +140,14 @@ pub(super) async fn tunnel(stream: Stream, buffered: BytesMut, switch: Switch, s
     let cause = match switch {
         Switch::Blind(blind) => blind_tunnel(stream, buffered, *blind).await,
         Switch::Upgraded(upgraded) => Box::pin(upgraded_tunnel(stream, buffered, *upgraded)).await,
-        Switch::Inspect(inspect) => Box::pin(inspected_tunnel(stream, buffered, *inspect)).await,
+        Switch::Inspect(mut inspect) => {
+            let ending = inspect.ending.take();
+            let cause = Box::pin(inspected_tunnel(stream, buffered, *inspect)).await;
+            if let Some(ending) = ending {
+                ending.closed(cause, 0, 0);
+            }
+            cause
+        }
     };
     metrics.tunnels_active.dec();
     metrics.count_closed(cause);
@@ -150,31 +157,31 @@ pub(super) async fn tunnel(stream: Stream, buffered: BytesMut, switch: Switch, s
 }
 
 async fn blind_tunnel(mut client: Stream, first: BytesMut, blind: Blind) -> Cause {
-    let Blind { gate, authority, mut upstream, check, account, slot } = blind;
+    let Blind { gate, authority, mut upstream, check, account, slot, ending } = blind;
     let bounds = tunnel_bounds(&gate);
     let address = upstream.peer_addr().ok().map(|address| address.ip());
     let stop = gate.blind_tunnel_ends(&authority, address, account.as_deref());
     let quota = gate.session.quota().map(|quota| &**quota);
     let outcome = relay(&mut client, &mut upstream, first, Some(check), bounds, quota, stop).await;
-    note_end(&gate, &authority, outcome);
+    note_end(&gate, &authority, outcome, ending);
     drop(slot);
     outcome.cause
 }
 
 async fn upgraded_tunnel(mut client: Stream, first: BytesMut, upgraded: UpgradedTunnel) -> Cause {
-    let UpgradedTunnel { gate, target, mut upstream, account, slot } = upgraded;
+    let UpgradedTunnel { gate, target, mut upstream, account, slot, ending } = upgraded;
     let bounds = tunnel_bounds(&gate);
     let stop = gate.upgraded_ends(&target, upstream.peer(), account.as_deref());
     let quota = gate.session.quota().map(|quota| &**quota);
     let outcome = relay(&mut client, &mut upstream, first, None::<NameCheck>, bounds, quota, stop).await;
-    note_end(&gate, target.authority(), outcome);
+    note_end(&gate, target.authority(), outcome, ending);
     drop(slot);
     outcome.cause
 }
 
 /// An inspected tunnel, and the WebSocket that a request in it may become.
 async fn inspected_tunnel(stream: Stream, first: BytesMut, inspect: Inspect) -> Cause {
-    let Inspect { gate, authority, client, slot: _slot } = inspect;
+    let Inspect { gate, authority, client, slot: _slot, ending: _ } = inspect;
     let account = client.account.clone();
     let caller = Caller { client, entry: Entry::Intercept };
     let ended = tokio::select! {
@@ -202,7 +209,10 @@ async fn inspected_tunnel(stream: Stream, first: BytesMut, inspect: Inspect) -> 
     }
 }
 
-fn note_end(gate: &Gate, authority: &Authority, Outcome { up, down, cause }: Outcome) {
+fn note_end(gate: &Gate, authority: &Authority, Outcome { up, down, cause }: Outcome, ending: Option<Box<Ending>>) {
+    if let Some(ending) = ending {
+        ending.closed(cause, up, down);
+    }
     gate.metrics.bytes_up.inc_by(up);
     gate.metrics.bytes_down.inc_by(down);
     match cause {

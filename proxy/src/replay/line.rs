@@ -50,6 +50,7 @@ pub(super) fn let_out(reason: &str) -> Option<bool> {
         | Reason::GuardMetadata
         | Reason::GuardSelf
         | Reason::GuardPort
+        | Reason::GuardName
         | Reason::InspectOff
         | Reason::SniMismatch
         | Reason::NotTls

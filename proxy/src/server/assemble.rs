@@ -6,12 +6,12 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 
 use super::{Options, StartError};
-use crate::audit::Audit;
+use crate::audit::{Audit, Journal};
 use crate::auth::Limiter;
 use crate::client::Address;
 use crate::drain;
 use crate::evidence::report::Evidence;
-use crate::evidence::{Board, Enter};
+use crate::evidence::{Board, Enter, MustDeny};
 use crate::gate::{Gate, Pseudonym, Session};
 use crate::guard::OwnListeners;
 use crate::intercept::{Ca, Leaves};
@@ -34,8 +34,11 @@ pub(crate) async fn check_readiness(options: &Options) -> Result<Evidence, Start
         Some(files) => Ca::load(&files.cert, &files.key)?,
         None => Ca::open(&options.state_dir)?,
     };
+    let metrics = Metrics::new()?;
+    // The file of events belongs to the gateway that serves.
+    let journal = Journal::fleeting(Arc::clone(&metrics));
     let snapshot = snapshot(1, loaded, &OwnListeners::default(), None, false).map_err(StartError::File)?;
-    let (gate, _trigger) = assemble(snapshot, Metrics::new()?, ca, None)?;
+    let (gate, _trigger) = assemble(snapshot, metrics, ca, None, journal)?;
     let keeping = {
         let gate = Arc::clone(&gate);
         async move { gate.board.keep(&gate.current, &gate.metrics, &inner_way_in(&gate), gate.drain.clone(), None).await }
@@ -53,19 +56,23 @@ pub(super) fn assemble(
     metrics: Arc<Metrics>,
     ca: Ca,
     tally: Option<Arc<Tally>>,
+    journal: Journal,
 ) -> Result<(Arc<Gate>, drain::Trigger), StartError> {
     let (trigger, drain) = drain::pair();
-    let tunnels = snapshot.config.limits.tunnels;
+    let (tunnels, log) = (snapshot.config.limits.tunnels, snapshot.config.audit.log);
+    let session = Session::base();
+    let audit = Audit::new(Arc::clone(&metrics), tally, Arc::new(journal), session.id().as_str(), log);
     let gate = Gate {
-        session: Session::base(),
+        session,
         current: Current::new(snapshot),
         upstream: Upstream::new(POOL_IDLE),
-        audit: Audit::new(Arc::clone(&metrics), tally),
+        audit,
         metrics,
         leaves: Arc::new(Leaves::new(ca)?),
         wrong_credentials: Arc::new(Limiter::new(Instant::now())),
         board: Board::default(),
         directory: Arc::default(),
+        must_deny: MustDeny::default(),
         pseudonym: Arc::new(Pseudonym::new(unique())),
         tunnel_slots: Arc::new(Semaphore::new(tunnels)),
         drain,
@@ -74,7 +81,7 @@ pub(super) fn assemble(
 }
 
 /// How the gateway's own messages come in: as a client's connection, which has a place of its own.
-fn inner_way_in(gate: &Arc<Gate>) -> Enter {
+pub(super) fn inner_way_in(gate: &Arc<Gate>) -> Enter {
     let gate = Arc::clone(gate);
     Arc::new(move |stream, purpose| {
         let place = Arc::new(Semaphore::new(1));

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use exeat_policy::diag::Diagnostic;
 
+use crate::audit::JournalError;
 use crate::intercept::CaError;
 use crate::load::LoadError;
 
@@ -51,6 +52,12 @@ pub enum StartError {
 
 impl From<CaError> for StartError {
     fn from(error: CaError) -> Self {
+        Self::File(error.to_string())
+    }
+}
+
+impl From<JournalError> for StartError {
+    fn from(error: JournalError) -> Self {
         Self::File(error.to_string())
     }
 }

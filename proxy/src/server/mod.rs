@@ -2,6 +2,7 @@
 
 mod assemble;
 mod error;
+mod self_test;
 mod summary;
 mod ways_in;
 
@@ -20,6 +21,7 @@ pub use summary::Summary;
 pub(crate) use ways_in::Inside;
 
 use crate::admin;
+use crate::audit::Journal;
 use crate::config::AdminListen;
 use crate::drain;
 use crate::gate::Gate;
@@ -149,7 +151,8 @@ impl Gateway {
             mcp: mcp_address,
             ca: summary.ca.clone(),
         };
-        let (gate, trigger) = assemble(snapshot, metrics, ca, tally)?;
+        let journal = Journal::open(&snapshot.config.audit, Arc::clone(&metrics))?;
+        let (gate, trigger) = assemble(snapshot, metrics, ca, tally, journal)?;
         let connections = Arc::new(Semaphore::new(limits.connections));
         let files = (inputs, base, options.private);
         let sessions = Sessions::new(Arc::clone(&gate), files, own, Arc::clone(&connections), places);
@@ -190,7 +193,11 @@ impl Gateway {
     pub async fn serve(self, shutdown: impl Future<Output = ()>, mut reload: impl AsyncFnMut()) {
         let Self { gate, trigger, proxy, unix, admin, mcp, catching, sessions, connections, connection_limit, .. } =
             self;
-        gate.metrics.ready.set(1);
+        let ways = self_test::ways(&gate, mcp.is_some());
+        self_test::run(&gate, &ways).await;
+        gate.metrics.show_evidence(&gate.board.evidence(&gate.current.get()));
+        tokio::spawn(self_test::keep(Arc::clone(&gate), ways));
+        gate.audit.policy_loaded(&gate.current.get());
         if let Some((listener, guard)) = admin {
             tokio::spawn(admin::serve(Arc::clone(&sessions), listener, guard));
         }
@@ -234,7 +241,14 @@ impl Gateway {
         if timeout(SETTLE_TIME, sessions.settle()).await.is_err() {
             tracing::warn!("an authorization server has not answered; a refresh token that it replaced may be lost");
         }
+        sessions.close();
     }
+}
+
+/// Every way in there can be, for the test of what they must refuse.
+#[cfg(test)]
+pub(crate) fn ways_to_test(gate: &Arc<Gate>) -> crate::evidence::must_deny::Ways {
+    self_test::ways(gate, true)
 }
 
 async fn reap(sessions: Arc<Sessions>) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use exeat_policy::diag::Diagnostic;
 
-use crate::config::{AdminListen, NextProxy as NextProxyAddress};
+use crate::config::{AdminListen, Mode, NextProxy as NextProxyAddress};
 use crate::intercept::Ca;
 use crate::load::Loaded;
 
@@ -39,6 +39,10 @@ pub struct Summary {
     pub rules: (usize, usize),
     /// The policy's digest.
     pub digest: String,
+    /// Whether denials by rules are enforced.
+    pub mode: Mode,
+    /// The file of events.
+    pub events: Option<PathBuf>,
     /// Whether TLS is intercepted where a rule needs it.
     pub intercepts: bool,
     /// The proxy that connections go through.
@@ -75,6 +79,8 @@ pub(super) fn summarise(
         files: loaded.files.clone(),
         rules: (allowed, loaded.policy.rule_count() - allowed),
         digest: loaded.policy.digest().to_owned(),
+        mode: loaded.config.policy.mode,
+        events: loaded.config.audit.events.clone(),
         intercepts: loaded.config.intercept.enabled,
         next_proxy: loaded.config.upstream.proxy.clone(),
         warnings: loaded.warnings.clone(),

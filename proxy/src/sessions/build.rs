@@ -10,6 +10,7 @@ use rustls_pki_types::pem::PemObject as _;
 use crate::auth::Accounts;
 use crate::credentials::{Injector, Sources};
 use crate::guard::{Guard, OwnListeners};
+use crate::hits::RuleHits;
 use crate::listener::tls;
 use crate::load::{Loaded, McpServers};
 use crate::mcp::policy::Policies;
@@ -51,6 +52,7 @@ pub(crate) fn snapshot(
     let listen_tls = listen_tls.map(tls::server_config).transpose()?;
     Ok(Snapshot {
         generation,
+        hits: Arc::new(RuleHits::new(&policy)),
         policy,
         route: Arc::new(route),
         injector,
@@ -71,6 +73,8 @@ pub(super) fn within(base: &Snapshot, loaded: Loaded, own: &Arc<Sources>) -> Sna
         loaded;
     Snapshot {
         generation: base.generation,
+        // The gateway's rules come first in both, under the same numbers; those of sessions are not counted.
+        hits: Arc::clone(&base.hits),
         policy,
         route: Arc::new(base.route.apart()),
         injector: Injector::new(injections, Arc::clone(base.injector.sources()), Some(Arc::clone(own))),

@@ -28,11 +28,10 @@ pub(crate) use spec::Spec;
 pub(crate) use view::{Created, SessionView};
 pub(crate) use watch::watch;
 
-use crate::audit::Audit;
 use crate::auth::SessionCredentials;
 use crate::config::Binding;
 use crate::credentials::Sources;
-use crate::evidence::Board;
+use crate::evidence::{Board, MustDeny};
 use crate::gate::{Gate, Identity, Session, SessionId};
 use crate::guard::OwnListeners;
 use crate::listener::unix::UnixSocket;
@@ -210,6 +209,7 @@ impl Sessions {
         let Listeners { proxy, mcp, bound } = bind(&ways).map_err(|detail| Refused::new(Unmet::Conflict, detail))?;
         let quota = Quota::new(limits, Arc::clone(&self.base.metrics), Instant::now());
         let gate = self.gate(Session::new(id.clone(), name.as_str().into(), quota), Current::new(snapshot));
+        gate.audit.policy_loaded(&gate.current.get());
         let created = SystemTime::now();
         let open = Arc::new(Open {
             id: id.clone(),
@@ -276,15 +276,17 @@ impl Sessions {
     /// The gate of a session within the gateway.
     fn gate(&self, session: Session, current: Current) -> Arc<Gate> {
         let base = &self.base;
+        let audit = base.audit.of_session(session.id().as_str());
         Arc::new(Gate {
             session,
             current,
             upstream: Upstream::new(POOL_IDLE),
-            audit: Audit::new(Arc::clone(&base.metrics), None),
+            audit,
             metrics: Arc::clone(&base.metrics),
             leaves: Arc::clone(&base.leaves),
             wrong_credentials: Arc::clone(&base.wrong_credentials),
             board: Board::default(),
+            must_deny: MustDeny::default(),
             directory: Arc::clone(&base.directory),
             pseudonym: Arc::clone(&base.pseudonym),
             tunnel_slots: Arc::clone(&base.tunnel_slots),
@@ -314,6 +316,7 @@ impl Sessions {
         // Nobody is let in any more before what is under way ends.
         self.base.directory.remove(&open.identity);
         open.gate.end();
+        open.gate.audit.ended();
         self.own.remove(&open.bound.all());
         self.count(&state);
         drop(state);
@@ -332,6 +335,14 @@ impl Sessions {
         for open in self.state().open.values() {
             open.gate.upstream.reap();
         }
+    }
+
+    /// Takes down that all sessions are over, the gateway's own at last.
+    pub(crate) fn close(&self) {
+        for open in self.state().open.values() {
+            open.gate.audit.ended();
+        }
+        self.base.audit.ended();
     }
 
     /// Waits until no session mints anything.

@@ -1,14 +1,15 @@
 //! The files loaded anew: a whole new snapshot of every session, or the old ones and a word why.
 
 use std::path::Path;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use exeat_policy::diag::Diagnostic;
 use serde::Serialize;
 
 use super::build::{snapshot, within};
 use super::{Sessions, State};
-use crate::config::Config;
+use crate::config::{Config, Mode};
+use crate::hits;
 use crate::load::{Base, LoadError};
 use crate::metrics::Metrics;
 use crate::snapshot::Snapshot;
@@ -64,6 +65,7 @@ impl Sessions {
     /// Why what was in force stays in force.
     pub(crate) fn reload(&self) -> Result<Reloaded, ReloadError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.base.audit.reopen();
         let reloaded = self.try_reload(&mut state);
         drop(state);
         self.base.metrics.count_reload(reloaded.is_ok());
@@ -75,7 +77,9 @@ impl Sessions {
                 for diagnostic in error.diagnostics() {
                     tracing::error!(%diagnostic, help = diagnostic.help, "not reloaded");
                 }
-                let generation = self.base.current.get().generation;
+                let before = self.base.current.get();
+                self.base.audit.policy_rejected(&before, &error.to_string());
+                let generation = before.generation;
                 tracing::error!(generation, %error, "not reloaded; the policy in force stays");
             }
         }
@@ -93,6 +97,9 @@ impl Sessions {
         if before.listen_tls.is_none() || next.listen_tls.is_none() {
             next.listen_tls.clone_from(&before.listen_tls);
         }
+        if hits::are_numbered_alike(&before.policy, &next.policy) {
+            next.hits = Arc::clone(&before.hits);
+        }
         let mut inner = Vec::new();
         for open in state.open.values() {
             let loaded = files
@@ -107,10 +114,12 @@ impl Sessions {
         for (open, snapshot) in inner {
             open.gate.current.replace(snapshot);
             open.gate.upstream.clear();
+            open.gate.audit.policy_loaded(&open.gate.current.get());
         }
         // Last, so that who waits for the generation finds the sessions in it.
         self.base.current.replace(next);
         self.base.upstream.clear();
+        self.base.audit.policy_loaded(&self.base.current.get());
         state.files = files;
         Ok(reloaded)
     }
@@ -141,6 +150,7 @@ fn warn_of_fixed(before: &Config, after: &Config) {
         ("admin.readiness_interval", before.admin.readiness_interval == after.admin.readiness_interval),
         ("mcp.listen", before.mcp.listen == after.mcp.listen),
         ("intercept.ca_cert", before.intercept.ca == after.intercept.ca),
+        ("audit", before.audit == after.audit),
         ("limits.connections", old.connections == new.connections),
         ("limits.tunnels", old.tunnels == new.tunnels),
     ];
@@ -152,12 +162,16 @@ fn warn_of_fixed(before: &Config, after: &Config) {
 /// Shows a snapshot in the metrics and the log; gives what deserves a look in it.
 pub(crate) fn announce(snapshot: &Snapshot, metrics: &Metrics) -> Vec<String> {
     let servers = snapshot.injector.iter().map(|injection| &*injection.server);
-    metrics.show_policy(snapshot.generation, snapshot.policy.digest(), servers);
+    metrics.show_policy(snapshot.generation, snapshot.policy.digest(), snapshot.mode(), servers);
+    metrics.show_rules(&snapshot.hits);
     metrics.register_minted(snapshot.injector.sources().minted());
     let refused = snapshot.injector.problems().into_iter();
     let mut problems: Vec<String> =
         refused.map(|(server, error)| format!("requests to {server} will be refused: {error}")).collect();
     problems.extend(snapshot.injector.sources().warnings());
+    if snapshot.mode() == Mode::Report {
+        problems.push("denials by rules are reported and not enforced ([policy] mode = \"report\")".to_owned());
+    }
     if let Some(next) = &snapshot.config.upstream.proxy {
         problems.push(format!("{next} resolves names itself: [guard] does not see the addresses behind them"));
     }

@@ -1,6 +1,7 @@
 //! The body of an answer on its way from upstream.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -12,6 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::http1::Incoming;
 use super::raw::Raw;
 use super::shared::{Place, Upload};
+use crate::audit::Ending;
 use crate::listener::http2::poll_received;
 use crate::quota::Meter;
 
@@ -19,7 +21,9 @@ use crate::quota::Meter;
 #[derive(Debug)]
 pub(crate) struct UpstreamBody {
     source: Source,
+    peer: Option<SocketAddr>,
     meter: Option<Meter>,
+    ending: Option<Box<Ending>>,
 }
 
 /// Where a body comes from.
@@ -67,8 +71,8 @@ pub(crate) enum BodyError {
 }
 
 impl UpstreamBody {
-    pub(super) const fn new(source: Source) -> Self {
-        Self { source, meter: None }
+    pub(super) const fn new(source: Source, peer: Option<SocketAddr>) -> Self {
+        Self { source, peer, meter: None, ending: None }
     }
 
     /// The connection, where the head switched it to something else; HTTP/2 has no such answer.
@@ -84,7 +88,20 @@ impl UpstreamBody {
         self.meter = Some(meter);
     }
 
+    /// Where its connection leads: to the server, or to the next proxy.
+    pub(crate) const fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// Has its end, and what was read until then, taken down.
+    pub(crate) fn end_with(&mut self, ending: Option<Box<Ending>>) {
+        self.ending = ending;
+    }
+
     fn release(&mut self) {
+        if let Some(ending) = &mut self.ending {
+            ending.completed();
+        }
         match &mut self.source {
             Source::Http1(incoming) => incoming.release(),
             Source::Http2(streamed) => {
@@ -114,10 +131,14 @@ impl Body for UpstreamBody {
                 frame.map(|frame| frame.map_err(BodyError::from))
             }
         };
-        if let (Some(Ok(frame)), Some(meter)) = (&frame, &self.meter)
-            && !meter.count(frame.data_ref().map_or(0, Bytes::len))
-        {
-            return Poll::Ready(Some(Err(BodyError::Quota)));
+        if let Some(Ok(frame)) = &frame {
+            let read = frame.data_ref().map_or(0, Bytes::len);
+            if let Some(ending) = &mut self.ending {
+                ending.down += read as u64;
+            }
+            if self.meter.as_ref().is_some_and(|meter| !meter.count(read)) {
+                return Poll::Ready(Some(Err(BodyError::Quota)));
+            }
         }
         match &frame {
             None => self.release(),

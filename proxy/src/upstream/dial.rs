@@ -61,15 +61,16 @@ pub(super) async fn handshake(
     tls: &ClientTls,
     speaks: Speaks,
 ) -> Result<Fresh, Failure> {
+    let peer = stream.peer_addr().ok();
     match origin.scheme {
         Scheme::Http if speaks == Speaks::Http2 => {
-            Shared::handshake(MaybeHttpsStream::Http(TokioIo::new(stream))).await.map(Fresh::Http2)
+            Shared::handshake(MaybeHttpsStream::Http(TokioIo::new(stream)), peer).await.map(Fresh::Http2)
         }
         Scheme::Http => Ok(Fresh::Http1(Io::Plain(stream))),
         Scheme::Https => {
             let stream = secure(stream, origin, tls, speaks).await?;
             match chose_http2(&stream) {
-                true => Shared::handshake(stream).await.map(Fresh::Http2),
+                true => Shared::handshake(stream, peer).await.map(Fresh::Http2),
                 false => Ok(Fresh::Http1(Io::Secured(Box::new(TokioIo::new(stream))))),
             }
         }

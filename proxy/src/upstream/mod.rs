@@ -18,7 +18,7 @@ mod shared;
 mod tls;
 mod wait;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -272,6 +272,11 @@ impl Lease {
         self.reused
     }
 
+    /// Where the connection leads: to the server, or to the next proxy.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.sender.peer()
+    }
+
     /// What the connection speaks.
     pub(crate) const fn protocol(&self) -> Protocol {
         self.sender.protocol()
@@ -285,17 +290,18 @@ impl Lease {
         interim: Option<&Interim>,
         mut wait: Wait,
     ) -> Result<Response<UpstreamBody>, Unsent> {
+        let peer = self.peer();
         match self.sender {
             Sender::Http1(connection) => {
                 let response = connection.send(request, interim, wait).await?;
-                Ok(response.map(|incoming| UpstreamBody::new(Source::Http1(Box::new(incoming)))))
+                Ok(response.map(|incoming| UpstreamBody::new(Source::Http1(Box::new(incoming)), peer)))
             }
             Sender::Http2 { shared, place } => {
                 let answer = wait.wait(shared.send(request, interim)).await;
                 let Answer { response, upload } = answer.ok_or_else(Unsent::timeout)??;
                 let (parts, incoming) = response.into_parts();
                 let streamed = Streamed::new(incoming, &parts.headers, upload, place);
-                Ok(Response::from_parts(parts, UpstreamBody::new(Source::Http2(Box::new(streamed)))))
+                Ok(Response::from_parts(parts, UpstreamBody::new(Source::Http2(Box::new(streamed)), peer)))
             }
         }
     }

@@ -5,6 +5,7 @@
 //! as long as it lives, and requests share it.
 
 use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,13 @@ impl Sender {
         match self {
             Self::Http1(_) => Protocol::Http1,
             Self::Http2 { .. } => Protocol::Http2,
+        }
+    }
+
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Http1(connection) => connection.peer(),
+            Self::Http2 { shared, .. } => shared.peer(),
         }
     }
 }

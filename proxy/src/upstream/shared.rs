@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
@@ -46,6 +47,7 @@ type Conn = Connection<TokioIo<Io>, Bytes>;
 #[derive(Clone)]
 pub(super) struct Shared {
     sender: SendRequest<Bytes>,
+    peer: Option<SocketAddr>,
     conn: Arc<Mutex<Option<Conn>>>,
     load: Arc<Mutex<Load>>,
 }
@@ -62,8 +64,13 @@ struct Load {
 pub(super) struct Place(Arc<Mutex<Load>>);
 
 impl Shared {
-    /// Speaks HTTP/2 on a fresh connection.
-    pub(super) async fn handshake(io: Io) -> Result<Self, Failure> {
+    /// Where the connection leads.
+    pub(super) const fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// Speaks HTTP/2 on a fresh connection, which leads to `peer`.
+    pub(super) async fn handshake(io: Io, peer: Option<SocketAddr>) -> Result<Self, Failure> {
         let mut builder = Builder::new();
         builder
             .enable_push(false)
@@ -76,7 +83,7 @@ impl Shared {
         let conn = Arc::new(Mutex::new(Some(conn)));
         tokio::spawn(Driver(Arc::clone(&conn)));
         let load = Load { streams: 0, since: Instant::now() };
-        Ok(Self { sender, conn, load: Arc::new(Mutex::new(load)) })
+        Ok(Self { sender, peer, conn, load: Arc::new(Mutex::new(load)) })
     }
 
     /// A place for one request, if there is one.

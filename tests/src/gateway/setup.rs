@@ -127,6 +127,18 @@ impl Setup {
         self
     }
 
+    /// Keeps the events in a file of the gateway's folder.
+    #[must_use]
+    pub fn events(self) -> Self {
+        self.set("audit", "events", &format!("{:?}", crate::events::FILE))
+    }
+
+    /// Denies by rules only to report it.
+    #[must_use]
+    pub fn report_only(self) -> Self {
+        self.set("policy", "mode", "\"report\"")
+    }
+
     /// Lets names lead to 127.0.0.1.
     #[must_use]
     pub fn names(self, names: &[&str]) -> Self {

@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,7 +26,7 @@ use super::clients::{self, Proxy, Trust};
 use super::env::endpoint_variables;
 use super::serve::write_ready;
 use super::{Ended, FileArgs, StateArgs, Style, ca, diagnostics, show_diagnostics, show_load_error};
-use crate::config::{Admin, Config, Isolate, Limits, Listen};
+use crate::config::{Admin, Audit, Config, Isolate, Limits, Listen, Mode};
 use crate::load::{self, Loaded};
 use crate::server::{Gateway, Inside, Options, StartError};
 use crate::sidecar::{Command, End, Plan, Session, Signals, Sockets};
@@ -59,6 +60,9 @@ pub(super) struct RunArgs {
     /// The admin listener, or `off` [default: a free port]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
+    /// Whether what the rules deny is refused, or let out and reported [default: as the config says]
+    #[arg(long, value_enum, value_name = "MODE")]
+    mode: Option<ModeArg>,
     #[command(flatten)]
     state: StateArgs,
     /// Write {"proxy","admin","ca","pid"} to this file once traffic is served
@@ -67,7 +71,7 @@ pub(super) struct RunArgs {
     /// Write what the session did to this file, as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Write the events to this file [default: a new one in the state folder]
+    /// Append the events to this file [default: a new one in the state folder]
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
     /// Say what rules would permit what the command asked for
@@ -90,6 +94,24 @@ enum IsolateArg {
     Require,
     /// Point the command at the gateway by its environment alone
     Off,
+}
+
+/// As [`Mode`], on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ModeArg {
+    /// Refuse what the rules deny
+    Enforce,
+    /// Let it out without credentials, and report it
+    Report,
+}
+
+impl From<ModeArg> for Mode {
+    fn from(argument: ModeArg) -> Self {
+        match argument {
+            ModeArg::Enforce => Self::Enforce,
+            ModeArg::Report => Self::Report,
+        }
+    }
 }
 
 impl From<IsolateArg> for Isolate {
@@ -123,11 +145,15 @@ pub(super) fn run(arguments: &RunArgs) -> anyhow::Result<Ended> {
         0 => Listen::default().proxy.port(),
         port => port,
     };
+    let kept = Kept::open(arguments.events.as_deref(), &state)?;
+    let mut secrets = secrets(config);
+    // What the command did is not for the command to change.
+    secrets.extend(kept.events.canonicalize().ok());
     let plan = Plan {
         proxy: port,
         catch: caught_ports(&loaded),
         mcp: config.mcp.listen.map(|listener| if listener.port() == 0 { MCP } else { listener.port() }),
-        secrets: secrets(config),
+        secrets,
         state: state.canonicalize().ok(),
         sockets: config.sessions.sockets.clone(),
     };
@@ -141,10 +167,10 @@ pub(super) fn run(arguments: &RunArgs) -> anyhow::Result<Ended> {
         }
     };
 
-    let (events, log) = open_events(arguments.events.as_deref(), &state)?;
+    let Kept { events, log } = kept;
     super::serve::log_to(log);
     let tally = Arc::new(Tally::default());
-    let options = options(arguments, config, &state, sockets.is_some());
+    let options = options(arguments, config, &state, &events, sockets.is_some())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     let bound = runtime.block_on(Gateway::bind_for(options, Some(Arc::clone(&tally)), sockets.map(inside)));
     let gateway = match bound {
@@ -178,6 +204,7 @@ pub(super) fn run(arguments: &RunArgs) -> anyhow::Result<Ended> {
         exit_code,
         duration: began.elapsed(),
         confinement: &confinement,
+        mode: summary.mode.as_str(),
         digest: &summary.digest,
         files: summary.files.iter().map(|file| &**file).collect(),
         bytes,
@@ -284,7 +311,13 @@ fn caught_ports(loaded: &Loaded) -> Vec<u16> {
     ports
 }
 
-fn options(arguments: &RunArgs, config: &Config, state: &Path, confined: bool) -> Options {
+fn options(
+    arguments: &RunArgs,
+    config: &Config,
+    state: &Path,
+    events: &Path,
+    confined: bool,
+) -> anyhow::Result<Options> {
     let mut overrides = arguments.files.overrides.clone();
     let free = SocketAddr::from(([127, 0, 0, 1], 0));
     let listen = match arguments.listen {
@@ -302,13 +335,20 @@ fn options(arguments: &RunArgs, config: &Config, state: &Path, confined: bool) -
         // Whoever could wait for an answer has ended with the command.
         overrides.push(format!("limits.drain_timeout={DRAIN:?}"));
     }
-    Options {
+    let path = events.to_str().with_context(|| format!("{} is no UTF-8", events.display()))?;
+    overrides.push(format!("audit.events={path:?}"));
+    if config.audit.max_size == Audit::default().max_size {
+        // One file for one session, for its summary and whoever reads it later.
+        overrides.push("audit.max_size=0".to_owned());
+    }
+    overrides.extend(arguments.mode.map(|mode| format!("policy.mode={:?}", Mode::from(mode).as_str())));
+    Ok(Options {
         config: arguments.files.config.clone(),
         manifests: arguments.files.manifests.clone(),
         overrides,
         state_dir: state.to_owned(),
         private: confined,
-    }
+    })
 }
 
 fn inside(sockets: Sockets) -> Inside {
@@ -323,19 +363,30 @@ fn public_copy(folder: &Folder, cert: &Path) -> anyhow::Result<PathBuf> {
     Ok(copy)
 }
 
-/// Opens the file for the events of this session.
-fn open_events(wanted: Option<&Path>, state: &Path) -> anyhow::Result<(PathBuf, File)> {
-    let path = match wanted {
-        Some(path) => path.to_owned(),
-        None => {
-            let folder = state.join("sessions");
-            fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-            let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis();
-            folder.join(format!("{since}-{}.jsonl", std::process::id()))
-        }
-    };
-    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok((path, file))
+/// What is kept of a session.
+struct Kept {
+    /// Its events, which the gateway writes.
+    events: PathBuf,
+    /// What the gateway has to say beside.
+    log: File,
+}
+
+impl Kept {
+    /// Makes the files: both in the state folder, or the events where they are `wanted`.
+    fn open(wanted: Option<&Path>, state: &Path) -> anyhow::Result<Self> {
+        let folder = state.join("sessions");
+        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis();
+        let own = |kind| folder.join(format!("{since}-{}.{kind}", std::process::id()));
+        let events = wanted.map_or_else(|| own("jsonl"), Path::to_owned);
+        let (_, log) = (Self::append(&events)?, Self::append(&own("log"))?);
+        Ok(Self { events, log })
+    }
+
+    fn append(path: &Path) -> anyhow::Result<File> {
+        let opened = File::options().append(true).create(true).mode(0o600).open(path);
+        opened.with_context(|| format!("cannot write {}", path.display()))
+    }
 }
 
 /// Serves until the command has ended.

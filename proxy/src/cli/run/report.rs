@@ -50,7 +50,10 @@ pub(super) struct Report<'a> {
     duration_ms: u128,
     confinement: &'a Confinement,
     policy: Policy<'a>,
+    mode: &'static str,
     permitted: Vec<Line>,
+    /// What the rules deny, and was let out because they were only reported.
+    reported: Vec<Line>,
     refused: Vec<Line>,
     failed: Vec<Line>,
     /// Decisions beyond the lines above.
@@ -83,6 +86,7 @@ pub(super) struct Parts<'a> {
     pub(super) exit_code: u8,
     pub(super) duration: Duration,
     pub(super) confinement: &'a Confinement,
+    pub(super) mode: &'static str,
     pub(super) digest: &'a str,
     pub(super) files: Vec<&'a str>,
     pub(super) bytes: Bytes,
@@ -99,7 +103,9 @@ impl<'a> Report<'a> {
             duration_ms: parts.duration.as_millis(),
             confinement: parts.confinement,
             policy: Policy { digest: parts.digest, files: parts.files },
+            mode: parts.mode,
             permitted: sums.of(Outcome::Allow),
+            reported: sums.of(Outcome::Report),
             refused: sums.of(Outcome::Deny),
             failed: sums.of(Outcome::Error),
             untold: sums.untold,
@@ -118,8 +124,9 @@ impl<'a> Report<'a> {
         let total = |lines: &[Line]| lines.iter().map(|line| line.count).sum::<u64>();
         writeln!(
             out,
-            "{bold}exeat{reset}  {green}{} permitted{reset}, {red}{} refused{reset}, {} failed; {} up, {} down  {dim}{}{reset}",
+            "{bold}exeat{reset}  {green}{} permitted{reset}, {yellow}{} reported{reset}, {red}{} refused{reset}, {} failed; {} up, {} down  {dim}{}{reset}",
             total(&self.permitted),
+            total(&self.reported),
             total(&self.refused),
             total(&self.failed),
             Size(self.bytes.up),
@@ -131,6 +138,7 @@ impl<'a> Report<'a> {
         }
         for (lines, color, word) in [
             (&self.permitted, green, "permitted"),
+            (&self.reported, yellow, "reported "),
             (&self.refused, red, "refused  "),
             (&self.failed, yellow, "failed   "),
         ] {

@@ -6,11 +6,12 @@ use exeat_policy::guard::{GrantError, Grants};
 use exeat_policy::policy::DefaultVerdict;
 
 use super::{Layer, WrittenFile, refuse, set};
-use crate::config::{GuardSection, Intercept, PolicySection, SniCheck};
+use crate::config::{GuardSection, Intercept, Mode, PolicySection, SniCheck};
 
 pub(super) fn policy(mut fields: Fields<'_>, layer: &Layer<'_>, to: &mut PolicySection) {
     let verdicts = [("allow", DefaultVerdict::Allow), ("deny", DefaultVerdict::Deny)];
     set(&mut to.default, fields.word("default", &verdicts));
+    set(&mut to.mode, fields.word("mode", &[("enforce", Mode::Enforce), ("report", Mode::Report)]));
     if let Some(manifests) = fields.take("manifests").and_then(|field| layer.paths(field)) {
         to.manifests = manifests;
     }

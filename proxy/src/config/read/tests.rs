@@ -70,7 +70,6 @@ prxoy = 1
 idle_timeout = \"soon\"
 
 [polcy]
-[audit]
 ";
     assert_eq!(
         problems(text),
@@ -79,7 +78,6 @@ idle_timeout = \"soon\"
             "3:1 E0003 unknown key `prxoy` in `listen`",
             "6:16 E0006 `limits.idle_timeout`: expected a whole number and a unit, found `soon`",
             "8:2 E0003 unknown key `polcy`",
-            "9:2 E0301 this version does not serve the section `audit`",
         ]
     );
     assert_eq!(help("[polcy]"), "did you mean `policy`?");
@@ -94,9 +92,20 @@ fn a_file_that_is_no_toml_is_reported() {
 
 #[test]
 fn every_section_is_a_table() {
-    for section in
-        ["listen", "policy", "intercept", "bindings", "catalog", "mcp", "guard", "dns", "upstream", "limits", "admin"]
-    {
+    for section in [
+        "listen",
+        "policy",
+        "intercept",
+        "bindings",
+        "catalog",
+        "mcp",
+        "guard",
+        "dns",
+        "upstream",
+        "limits",
+        "audit",
+        "admin",
+    ] {
         let column = section.len() + 4;
         assert_eq!(
             problems(&format!("{section} = 1")),
@@ -104,18 +113,6 @@ fn every_section_is_a_table() {
         );
     }
     assert_eq!(problems("inject = 1"), ["1:10 E0004 `inject`: expected an array, found an integer"]);
-}
-
-#[test]
-fn sections_that_are_not_served_are_refused() {
-    assert_eq!(
-        problems("[audit]\non_full = \"block\"\n"),
-        ["1:2 E0301 this version does not serve the section `audit`"]
-    );
-    assert_eq!(help("[audit]"), "remove `audit`: nothing in it would be in force");
-    // Nor are they suggested to who mistypes another.
-    let known = help("[something-else-entirely]");
-    assert!(known.starts_with("known keys are `listen`, ") && !known.contains("audit"), "{known}");
 }
 
 #[test]

@@ -9,8 +9,8 @@ use http::{HeaderMap, Method};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::head_of_answer;
+use crate::audit::AskedFor;
 use crate::gate::refusal::{Refusal, Subject};
-use crate::gate::request::WithoutQuery;
 use crate::gate::{Caller, Gate};
 use crate::listener::held::Held;
 use crate::listener::http1::{Exchange, RequestBody};
@@ -59,7 +59,7 @@ impl Watch {
             snapshot: &self.snapshot,
             method: self.method.as_str(),
             url: &self.target,
-            target: &WithoutQuery(&self.target),
+            target: AskedFor::Url(&self.target),
             rule: None,
             layer: None,
             server: Some(&self.server),

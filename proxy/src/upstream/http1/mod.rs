@@ -13,6 +13,7 @@ mod upload;
 
 use std::future::{Future as _, poll_fn};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -38,6 +39,8 @@ const LONG_READ: usize = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct Connection {
     io: Io,
+    /// Where it leads.
+    peer: Option<SocketAddr>,
     /// What was read and belongs to nothing yet.
     input: BytesMut,
     /// What waits to be written.
@@ -52,7 +55,13 @@ pub(super) struct Connection {
 impl Connection {
     /// A connection that has carried nothing yet.
     pub(super) fn new(io: Io, key: Key, pool: Arc<Pool>) -> Box<Self> {
-        Box::new(Self { io, input: BytesMut::new(), output: BytesMut::new(), key, pool, patience: None })
+        let peer = io.socket().peer_addr().ok();
+        Box::new(Self { io, peer, input: BytesMut::new(), output: BytesMut::new(), key, pool, patience: None })
+    }
+
+    /// Where it leads.
+    pub(super) const fn peer(&self) -> Option<SocketAddr> {
+        self.peer
     }
 
     /// Whether nothing has come on it unasked, its end included.

@@ -1,0 +1,391 @@
+//! The journal: events, numbered and in order.
+//!
+//! An event is made into its line once: what happened outside the lock, and under it the number, the time and what
+//! passes it on. So the lines of a session stand in the order of their numbers wherever they go, and no number is left
+//! out: an event that could not be kept never had one, and the next that can be is preceded by one that says how many
+//! are missing.
+//!
+//! A line is written under the lock, by whoever has something to write: into the system's memory that takes a few
+//! microseconds, less than waking somebody else up would. Waiting for the disk is what the [`Syncer`] is for.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use time::OffsetDateTime;
+
+use super::event::Kind;
+use super::file::EventFile;
+use super::sync::{Synced, Syncer};
+use super::{Event, Feed};
+use crate::config::{Audit as AuditConfig, OnFull};
+use crate::metrics::{EventResult, Metrics};
+
+/// One session's events.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    id: Box<str>,
+    began: Instant,
+    /// The number of the last event; they count from 1. Written under the journal's lock.
+    last: AtomicU64,
+    /// How many events are missing since. Likewise.
+    missing: AtomicU64,
+}
+
+impl Sequence {
+    /// The events of a session that begins, under the name that it alone has.
+    pub(crate) fn begin(id: &str) -> Self {
+        Self { id: id.into(), began: Instant::now(), last: AtomicU64::new(0), missing: AtomicU64::new(0) }
+    }
+
+    /// Its id, the `session_id` of its events.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+/// The number of an event in its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EventId(pub(super) u64);
+
+/// What became of an event.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// It is where it is kept, or nothing is kept.
+    Kept(EventId),
+    /// It is in the file, and will be synced.
+    Syncing(EventId, Synced),
+    /// It is missing, which will be written down.
+    Missing,
+    /// It could not be written and nothing may happen without it. It does not count as missing, since nothing does.
+    Refused,
+}
+
+/// Whether something is about to happen that may not without its event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// It is.
+    Before,
+    /// It has happened.
+    After,
+}
+
+/// Numbers events and passes them on.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    state: Mutex<State>,
+    feed: Feed,
+    metrics: Arc<Metrics>,
+    on_full: OnFull,
+    /// Whether there is a file.
+    keeps: bool,
+    syncer: Option<Syncer>,
+}
+
+/// A journal whose file cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("[audit] events: cannot write {}: {cause}", path.display())]
+pub(crate) struct JournalError {
+    path: PathBuf,
+    cause: io::Error,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    line: Vec<u8>,
+    clock: Clock,
+    file: Option<EventFile>,
+    /// Whether the last line could not be written.
+    failing: bool,
+}
+
+thread_local! {
+    /// What happened, as JSON; kept for its capacity.
+    static BODY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Journal {
+    /// A journal that keeps nothing but the latest.
+    pub(crate) fn fleeting(metrics: Arc<Metrics>) -> Self {
+        Self {
+            state: Mutex::default(),
+            feed: Feed::default(),
+            metrics,
+            on_full: OnFull::Drop,
+            keeps: false,
+            syncer: None,
+        }
+    }
+
+    /// A journal that keeps what the config says.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn open(config: &AuditConfig, metrics: Arc<Metrics>) -> Result<Self, JournalError> {
+        let mut journal = Self::fleeting(metrics);
+        if let Some(path) = &config.events {
+            let failed = |cause| JournalError { path: path.clone(), cause };
+            let file = EventFile::open(path, config).map_err(failed)?;
+            if config.durable {
+                let metrics = Arc::clone(&journal.metrics);
+                let syncer = Syncer::start(move |error| {
+                    metrics.count_event(EventResult::Failed);
+                    tracing::error!(%error, "the events cannot be synced; the requests that wait for it are refused");
+                });
+                journal.syncer = Some(syncer.map_err(failed)?);
+            }
+            journal.state().file = Some(file);
+            (journal.keeps, journal.on_full) = (true, config.on_full);
+        }
+        Ok(journal)
+    }
+
+    /// The latest events, and those to come.
+    pub(crate) const fn feed(&self) -> &Feed {
+        &self.feed
+    }
+
+    /// Whether somebody wants to know how things end: there is a file, or a listener.
+    pub(super) fn wants_ends(&self) -> bool {
+        self.keeps || self.feed.has_listeners()
+    }
+
+    /// Opens the file anew if it was renamed or removed.
+    pub(crate) fn reopen(&self) {
+        if let Some(file) = &mut self.state().file
+            && let Err(error) = file.reopen()
+        {
+            tracing::error!(%error, "the file of events cannot be opened anew; the one that is open stays in use");
+        }
+    }
+
+    /// Takes an event down.
+    pub(super) fn write(&self, sequence: &Sequence, event: &Event<'_>, need: Need) -> Written {
+        BODY.with_borrow_mut(|body| {
+            body.clear();
+            // Strings and numbers into memory: nothing of it fails.
+            let _ = serde_json::to_writer(&mut *body, event);
+            let mut state = self.state();
+            let kept = self.fill_gap(&mut state, sequence).and_then(|()| self.keep(&mut state, sequence, body));
+            let id = match kept {
+                Ok(id) => id,
+                Err(error) => return self.lost(&mut state, sequence, need, &error),
+            };
+            if std::mem::take(&mut state.failing) {
+                tracing::info!("events can be written again");
+            }
+            match (&self.syncer, &state.file) {
+                (Some(syncer), Some(file)) if need == Need::Before => Written::Syncing(id, syncer.wait(file.handle())),
+                (Some(syncer), Some(file)) => {
+                    syncer.due(file.handle());
+                    Written::Kept(id)
+                }
+                _ => Written::Kept(id),
+            }
+        })
+    }
+
+    /// Says in front of the next event how many are missing.
+    fn fill_gap(&self, state: &mut State, sequence: &Sequence) -> io::Result<()> {
+        let missing = sequence.missing.load(Ordering::Relaxed);
+        if missing == 0 {
+            return Ok(());
+        }
+        let body = serde_json::to_vec(&Event { dropped: Some(missing), ..Event::of(Kind::Gap) })?;
+        self.keep(state, sequence, &body)?;
+        sequence.missing.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives an event its number, writes it and passes it on.
+    fn keep(&self, state: &mut State, sequence: &Sequence, body: &[u8]) -> io::Result<EventId> {
+        let number = sequence.last.load(Ordering::Relaxed) + 1;
+        state.make_line(sequence, number, body);
+        let State { line, file, .. } = state;
+        if let Some(file) = file {
+            file.append(line)?;
+            self.metrics.count_event(EventResult::Written);
+        }
+        sequence.last.store(number, Ordering::Relaxed);
+        self.feed.push(line);
+        Ok(EventId(number))
+    }
+
+    fn lost(&self, state: &mut State, sequence: &Sequence, need: Need, error: &io::Error) -> Written {
+        if !std::mem::replace(&mut state.failing, true) {
+            let means = match self.on_full {
+                OnFull::Block => "requests are refused until they can be",
+                OnFull::Drop => "requests go out without",
+            };
+            tracing::error!(%error, "events cannot be written; {means}");
+        }
+        if self.on_full == OnFull::Block && need == Need::Before {
+            self.metrics.count_event(EventResult::Failed);
+            return Written::Refused;
+        }
+        self.metrics.count_event(EventResult::Dropped);
+        sequence.missing.fetch_add(1, Ordering::Relaxed);
+        Written::Missing
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Makes the line of an event.
+    fn make_line(&mut self, sequence: &Sequence, number: u64, body: &[u8]) {
+        let Self { line, clock, .. } = self;
+        let Sequence { id, began, .. } = sequence;
+        line.clear();
+        let offset = began.elapsed().as_millis();
+        let _ = write!(
+            line,
+            r#"{{"schema":"exeat.event","version":"1.0","event_id":"{id}-{number}","session_id":"{id}","sequence":{number},"timestamp":""#,
+        );
+        clock.write_now(line);
+        let _ = write!(line, r#"","monotonic_offset_ms":{offset},"#);
+        line.extend_from_slice(body.get(1..).unwrap_or_default());
+        line.push(b'\n');
+    }
+}
+
+/// Writes times in RFC 3339, to the microsecond. The text of a second is made once.
+#[derive(Debug, Default)]
+struct Clock {
+    second: u64,
+    text: String,
+}
+
+impl Clock {
+    fn write_now(&mut self, out: &mut Vec<u8>) {
+        self.write(SystemTime::now(), out);
+    }
+
+    fn write(&mut self, now: SystemTime, out: &mut Vec<u8>) {
+        let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        if self.second != since.as_secs() || self.text.is_empty() {
+            self.second = since.as_secs();
+            let seconds = i64::try_from(self.second).unwrap_or(i64::MAX);
+            let date = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+            let (year, month, day) = date.to_calendar_date();
+            let (hour, minute, second) = date.to_hms();
+            self.text.clear();
+            let month = u8::from(month);
+            let _ = write!(self.text, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
+        }
+        out.extend_from_slice(self.text.as_bytes());
+        let _ = write!(out, ".{:06}Z", since.subsec_micros());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use serde_json::Value;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn fleeting() -> Journal {
+        Journal::fleeting(Metrics::new().unwrap())
+    }
+
+    #[test]
+    fn events_of_a_session_are_numbered_without_a_gap() {
+        let journal = fleeting();
+        let sequences = [Sequence::begin("a"), Sequence::begin("b")];
+        std::thread::scope(|scope| {
+            for sequence in sequences.iter().chain(&sequences) {
+                let journal = &journal;
+                scope.spawn(move || {
+                    for _ in 0..100 {
+                        journal.write(sequence, &Event::of(Kind::PolicyLoaded), Need::After);
+                    }
+                });
+            }
+        });
+        let (lines, _) = journal.feed().follow();
+        let events: Vec<Value> = lines.iter().map(|line| serde_json::from_slice(line).unwrap()).collect();
+        for sequence in &sequences {
+            let own: Vec<_> = events.iter().filter(|event| event["session_id"] == *sequence.id()).collect();
+            let numbers: Vec<_> = own.iter().map(|event| event["sequence"].as_u64().unwrap()).collect();
+            assert_eq!(numbers, (1..=200).collect::<Vec<_>>());
+            assert_eq!(own[9]["event_id"], format!("{}-10", sequence.id()));
+        }
+    }
+
+    /// A journal with a file, whose folder it gives; the file is found not to be writable while `broken`.
+    fn journal(on_full: OnFull, durable: bool) -> (Journal, TempDir) {
+        let dir = TempDir::new().unwrap();
+        let config =
+            AuditConfig { events: Some(dir.path().join("events")), on_full, durable, ..AuditConfig::default() };
+        (Journal::open(&config, Metrics::new().unwrap()).unwrap(), dir)
+    }
+
+    fn kinds(dir: &TempDir) -> Vec<(u64, String, Option<u64>)> {
+        let text = fs::read_to_string(dir.path().join("events")).unwrap();
+        let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events
+            .map(|event| {
+                let kind = event["kind"].as_str().unwrap().to_owned();
+                (event["sequence"].as_u64().unwrap(), kind, event["dropped"].as_u64())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_missing_and_said_to_be() {
+        for (on_full, before) in [(OnFull::Block, false), (OnFull::Drop, true)] {
+            let (journal, dir) = journal(on_full, false);
+            let sequence = Sequence::begin("a");
+            let write = |need| journal.write(&sequence, &Event::of(Kind::PolicyLoaded), need);
+            assert!(matches!(write(Need::Before), Written::Kept(EventId(1))));
+            journal.state().file.as_mut().unwrap().break_off();
+            assert!(matches!(write(Need::After), Written::Missing));
+            match write(Need::Before) {
+                Written::Missing => assert!(before),
+                Written::Refused => assert!(!before),
+                other => panic!("{other:?}"),
+            }
+            journal.state().file.as_mut().unwrap().mend();
+            assert!(matches!(write(Need::Before), Written::Kept(EventId(3))));
+            let missing = if before { 2 } else { 1 };
+            let loaded = |number| (number, "policy_loaded".to_owned(), None);
+            assert_eq!(kinds(&dir), [loaded(1), (2, "gap".to_owned(), Some(missing)), loaded(3)]);
+        }
+    }
+
+    #[test]
+    fn what_waits_is_told_of_the_sync() {
+        let (journal, dir) = journal(OnFull::Block, true);
+        let sequence = Sequence::begin("a");
+        let event = Event::of(Kind::PolicyLoaded);
+        assert!(matches!(journal.write(&sequence, &event, Need::After), Written::Kept(_)));
+        let Written::Syncing(EventId(2), synced) = journal.write(&sequence, &event, Need::Before) else { panic!() };
+        assert!(synced.blocking_recv().unwrap());
+        assert_eq!(kinds(&dir).len(), 2);
+    }
+
+    #[test]
+    fn times_are_written_to_the_microsecond() {
+        let mut clock = Clock::default();
+        for (since, expected) in [
+            (Duration::ZERO, "1970-01-01T00:00:00.000000Z"),
+            (Duration::new(1_796_027_460, 945_818_999), "2026-11-30T08:31:00.945818Z"),
+            (Duration::new(1_796_027_460, 1_000), "2026-11-30T08:31:00.000001Z"),
+            (Duration::new(4_107_542_399, 0), "2100-02-28T23:59:59.000000Z"),
+        ] {
+            let mut out = Vec::new();
+            clock.write(UNIX_EPOCH + since, &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        }
+    }
+}
