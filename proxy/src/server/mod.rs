@@ -31,7 +31,7 @@ use crate::listener::unix::UnixSocket;
 use crate::listener::{Listener, serve};
 use crate::load::Base;
 use crate::metrics::Metrics;
-use crate::sessions::{self, Places, Sessions, announce, snapshot};
+use crate::sessions::{Places, Seen, Sessions, announce, snapshot, watch};
 use crate::tally::Tally;
 use assemble::{assemble, inputs, keep_evidence};
 use summary::{exposed, summarise};
@@ -69,6 +69,8 @@ pub struct Gateway {
     mcp: Option<TcpListener>,
     catching: Option<Catching>,
     sessions: Arc<Sessions>,
+    /// How the files were that are watched.
+    seen: Option<Seen>,
     connections: Arc<Semaphore>,
     connection_limit: usize,
     summary: Summary,
@@ -94,7 +96,12 @@ impl Gateway {
         inside: Option<Inside>,
     ) -> Result<Self, StartError> {
         let inputs = inputs(&options);
-        let base = Base::read(&inputs)?;
+        let mut base = Base::read(&inputs)?;
+        let seen = base.config.policy.watch.then(|| Seen::now(&base.config, &inputs));
+        if seen.is_some() && inputs.manifests.iter().all(|path| path.as_os_str() != "-") {
+            // A change before that look is in what is read now; one after it is seen.
+            base = Base::read(&inputs)?;
+        }
         let mut loaded = base.compile(None)?;
         if inside.is_some() {
             // These are for clients from elsewhere, of whom there are none.
@@ -165,6 +172,7 @@ impl Gateway {
             mcp,
             catching,
             sessions,
+            seen,
             connections,
             connection_limit: limits.connections,
             summary: Summary { cautions, ..summary },
@@ -191,8 +199,20 @@ impl Gateway {
     /// Serves until `shutdown` resolves, then drains: no new connections, requests under way are finished, tunnels get
     /// the drain time. Loads the files anew each time `reload` yields.
     pub async fn serve(self, shutdown: impl Future<Output = ()>, mut reload: impl AsyncFnMut()) {
-        let Self { gate, trigger, proxy, unix, admin, mcp, catching, sessions, connections, connection_limit, .. } =
-            self;
+        let Self {
+            gate,
+            trigger,
+            proxy,
+            unix,
+            admin,
+            mcp,
+            catching,
+            sessions,
+            seen,
+            connections,
+            connection_limit,
+            ..
+        } = self;
         let ways = self_test::ways(&gate, mcp.is_some());
         self_test::run(&gate, &ways).await;
         gate.metrics.show_evidence(&gate.board.evidence(&gate.current.get()));
@@ -203,8 +223,8 @@ impl Gateway {
         }
         tokio::spawn(reap(Arc::clone(&sessions)));
         tokio::spawn(keep_evidence(Arc::clone(&gate)));
-        if gate.current.get().config.policy.watch {
-            tokio::spawn(sessions::watch(Arc::clone(&sessions)));
+        if let Some(seen) = seen {
+            tokio::spawn(watch(Arc::clone(&sessions), seen));
         }
         let secure = gate.current.get().listen_tls.is_some();
         let ways_in = std::iter::once((Listener::Tcp(proxy), secure));

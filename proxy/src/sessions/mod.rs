@@ -26,7 +26,7 @@ pub(crate) use build::snapshot;
 pub(crate) use reload::announce;
 pub(crate) use spec::Spec;
 pub(crate) use view::{Created, SessionView};
-pub(crate) use watch::watch;
+pub(crate) use watch::{Seen, watch};
 
 use crate::auth::SessionCredentials;
 use crate::config::Binding;

@@ -1,6 +1,5 @@
 //! The files loaded anew: a whole new snapshot of every session, or the old ones and a word why.
 
-use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use exeat_policy::diag::Diagnostic;
@@ -122,18 +121,6 @@ impl Sessions {
         self.base.audit.policy_loaded(&self.base.current.get());
         state.files = files;
         Ok(reloaded)
-    }
-
-    /// The files that a reload reads, as far as they can be watched.
-    pub(super) fn files(&self) -> Vec<std::path::PathBuf> {
-        let snapshot = self.base.current.get();
-        let Config { policy, listen, upstream, .. } = &snapshot.config;
-        let manifests = if self.files.manifests.is_empty() { &policy.manifests } else { &self.files.manifests };
-        let tls = listen.tls.iter().flat_map(|tls| [Some(&tls.cert), Some(&tls.key), tls.client_ca.as_ref()]).flatten();
-        let accounts = listen.auth.users.values().chain(listen.auth.tokens.values());
-        let accounts = accounts.filter_map(crate::config::SecretSource::file);
-        let named = manifests.iter().chain(&self.files.config).chain(tls).chain(&upstream.ca).map(|path| &**path);
-        named.chain(accounts.map(|path| &**path)).filter(|path| *path != Path::new("-")).map(Path::to_owned).collect()
     }
 }
 

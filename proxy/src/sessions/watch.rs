@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::Sessions;
+use crate::config::{Config, SecretSource};
+use crate::load::Inputs;
 
+/// A manifest that is no file.
+const STANDARD_INPUT: &str = "-";
 /// How often the files are looked at.
 const EVERY: Duration = Duration::from_millis(500);
 
@@ -22,12 +26,44 @@ const EVERY: Duration = Duration::from_millis(500);
 /// there is no file.
 type Stamp = Option<(u64, u64, u64, (i64, i64), (i64, i64))>;
 
-/// Watches until the gateway shuts down.
-pub(crate) async fn watch(sessions: Arc<Sessions>) {
+/// The files that are read at start and at each reload, as they were at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen(Vec<(PathBuf, Stamp)>);
+
+impl Seen {
+    /// Looks at the files that `inputs` and `config` name.
+    pub(crate) fn now(config: &Config, inputs: &Inputs) -> Self {
+        let Config { policy, listen, upstream, .. } = config;
+        let manifests = if inputs.manifests.is_empty() { &policy.manifests } else { &inputs.manifests };
+        let tls = listen.tls.iter().flat_map(|tls| [Some(&tls.cert), Some(&tls.key), tls.client_ca.as_ref()]).flatten();
+        let accounts = listen.auth.users.values().chain(listen.auth.tokens.values());
+        let accounts = accounts.filter_map(SecretSource::file);
+        let named = manifests.iter().chain(&inputs.config).chain(tls).chain(&upstream.ca).chain(accounts);
+        let files = named.filter(|path| **path != Path::new(STANDARD_INPUT));
+        Self(files.map(|path| (path.clone(), stamp(path))).collect())
+    }
+
+    /// The same, with files that were not looked at before.
+    fn and(mut self, other: Self) -> Self {
+        let Self(now) = other;
+        let before = std::mem::take(&mut self.0);
+        let known = |path: &PathBuf| before.iter().find(|(known, _)| known == path).map(|(_, stamp)| *stamp);
+        Self(
+            now.into_iter()
+                .map(|(path, stamp)| {
+                    let stamp = known(&path).unwrap_or(stamp);
+                    (path, stamp)
+                })
+                .collect(),
+        )
+    }
+}
+
+/// Watches until the gateway shuts down. `known` is how the files were when they were about to be read.
+pub(crate) async fn watch(sessions: Arc<Sessions>, mut known: Seen) {
     let mut drain = sessions.base.drain.clone();
     let mut every = interval(EVERY);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let Some(mut known) = look(&sessions).await else { return };
     let mut settling = None;
     loop {
         tokio::select! {
@@ -42,29 +78,22 @@ pub(crate) async fn watch(sessions: Arc<Sessions>) {
             let reloading = Arc::clone(&sessions);
             // What came of it has been told.
             let _ = spawn_blocking(move || reloading.reload().map(drop)).await;
-            known = now;
             settling = None;
             // A config that names other files than before has them looked at from here on.
             let Some(after) = look(&sessions).await else { return };
-            if !after.iter().map(|(path, _)| path).eq(known.iter().map(|(path, _)| path)) {
-                known = after;
-            }
+            known = now.and(after);
         } else {
             settling = Some(now);
         }
     }
 }
 
-async fn look(sessions: &Arc<Sessions>) -> Option<Vec<(PathBuf, Stamp)>> {
+async fn look(sessions: &Arc<Sessions>) -> Option<Seen> {
     let sessions = Arc::clone(sessions);
-    let stamps = move || {
-        let files = sessions.files().into_iter();
-        files.map(|path| (stamp(&path), path)).map(|(stamp, path)| (path, stamp)).collect()
-    };
-    spawn_blocking(stamps).await.ok()
+    spawn_blocking(move || Seen::now(&sessions.base.current.get().config, &sessions.files)).await.ok()
 }
 
-fn stamp(path: &std::path::Path) -> Stamp {
+fn stamp(path: &Path) -> Stamp {
     let found = fs::metadata(path).ok()?;
     let (modified, changed) = ((found.mtime(), found.mtime_nsec()), (found.ctime(), found.ctime_nsec()));
     Some((found.dev(), found.ino(), found.size(), modified, changed))
