@@ -4,14 +4,14 @@
 //! event has: schema, version, `event_id`, `session_id`, `sequence`, `timestamp` and `monotonic_offset_ms`.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use exeat_policy::Reason;
 use exeat_policy::host::Host;
 use exeat_policy::target::{Authority, Target};
 use http::HeaderName;
 
-use super::json::Object;
+use super::json::{Object, decimal, escape, escape_shown, socket};
 use super::{Entry, EventId, Outcome, Record};
 use crate::client::Address;
 use crate::snapshot::Snapshot;
@@ -170,7 +170,11 @@ impl Event<'_> {
         object.text("kind", self.kind.as_str());
         object.text_if("gateway", self.gateway);
         if let Some(decision) = self.decision_id {
-            object.shown("decision_id", decision);
+            object.quoted("decision_id", |out| {
+                escape(out, decision.session);
+                out.push(b'-');
+                decimal(out, decision.event.0);
+            });
         }
         object.text_if("entry", self.entry.map(Entry::as_str));
         object.text_if("method", (!self.method.is_empty()).then_some(self.method));
@@ -202,9 +206,9 @@ impl Event<'_> {
         }
         if let Some(Addresses { client, upstream }) = self.addresses {
             object.object("addresses", |object| {
-                object.shown("client", client);
+                object.quoted("client", |out| show_client(out, client));
                 if let Some(upstream) = upstream {
-                    object.shown("upstream", upstream);
+                    object.quoted("upstream", |out| socket(out, upstream));
                 }
             });
         }
@@ -291,6 +295,28 @@ impl fmt::Display for AskedFor<'_> {
 }
 
 impl AskedFor<'_> {
+    /// Writes it as [`Display`](fmt::Display) shows it, between quotes.
+    pub(super) fn show(self, out: &mut Vec<u8>) {
+        let Self::Url(target) = self else { return escape_shown(out, self) };
+        let scheme = target.scheme();
+        escape(out, scheme.as_str());
+        out.extend_from_slice(b"://");
+        match target.host().ip() {
+            Some(IpAddr::V6(_)) => escape_shown(out, target.host()),
+            Some(IpAddr::V4(_)) | None => escape(out, target.host().as_str()),
+        }
+        if target.port() != scheme.default_port() {
+            out.push(b':');
+            decimal(out, target.port().into());
+        }
+        escape(out, target.path());
+        if let Some(query) = target.query() {
+            out.extend_from_slice(b"?(");
+            decimal(out, query.len() as u64);
+            out.extend_from_slice(b" bytes)");
+        }
+    }
+
     fn write(self, object: &mut Object<'_>) {
         match self {
             Self::Url(target) => {
@@ -341,6 +367,17 @@ pub(crate) struct Bytes {
     pub(crate) down: u64,
 }
 
+/// Writes where a client is, as [`Address`] shows it.
+pub(super) fn show_client(out: &mut Vec<u8>, client: Address) {
+    match client {
+        Address::Tcp(address) => {
+            out.extend_from_slice(b"tcp ");
+            socket(out, address);
+        }
+        Address::Unix { .. } | Address::Inner(_) => escape_shown(out, client),
+    }
+}
+
 /// The id of an event of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventIdOf<'a> {
@@ -350,8 +387,35 @@ pub(crate) struct EventIdOf<'a> {
     pub(crate) event: EventId,
 }
 
-impl fmt::Display for EventIdOf<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.session, self.event.0)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_and_by_whom_is_written_as_it_is_shown() {
+        let written = |fill: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            fill(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        for url in ["http://a.test/", "https://a.test:8443/x/y?z=1", "http://[2001:db8::1]:81/", "https://1.2.3.4/"] {
+            let target = Target::parse(url).unwrap();
+            let asked = AskedFor::Url(&target);
+            assert_eq!(written(&|out| asked.show(out)), asked.to_string());
+        }
+        let authority = Authority::parse("[2001:db8::1]:443").unwrap();
+        let (host, quoted) = ("a.test".parse().unwrap(), "\"a\\\n\"");
+        for asked in [AskedFor::Authority(&authority), AskedFor::Name(&host)] {
+            assert_eq!(written(&|out| asked.show(out)), asked.to_string());
+        }
+        assert_eq!(written(&|out| AskedFor::Shown(&quoted).show(out)), r#"\"a\\\n\""#);
+        for client in [
+            Address::Tcp("127.0.0.1:1".parse().unwrap()),
+            Address::Tcp("[::1]:65535".parse().unwrap()),
+            Address::Unix { uid: 7, pid: Some(9) },
+            Address::Unix { uid: 7, pid: None },
+        ] {
+            assert_eq!(written(&|out| show_client(out, client)), client.to_string());
+        }
     }
 }

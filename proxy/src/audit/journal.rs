@@ -9,7 +9,7 @@
 //! microseconds, less than waking somebody else up would. Waiting for the disk is what the [`Syncer`] is for.
 
 use std::cell::RefCell;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +18,7 @@ use std::time::Instant;
 use super::clock::Clock;
 use super::event::Kind;
 use super::file::EventFile;
+use super::json::{Object, decimal, escape};
 use super::sync::{Synced, Syncer};
 use super::{Event, Feed};
 use crate::config::{Audit as AuditConfig, OnFull};
@@ -240,13 +241,21 @@ impl State {
         let Self { line, clock, .. } = self;
         let Sequence { id, began, .. } = sequence;
         line.clear();
-        let offset = began.elapsed().as_millis();
-        let _ = write!(
-            line,
-            r#"{{"schema":"exeat.event","version":"1.0","event_id":"{id}-{number}","session_id":"{id}","sequence":{number},"timestamp":""#,
-        );
-        clock.write_now(line);
-        let _ = write!(line, r#"","monotonic_offset_ms":{offset},"#);
+        let offset = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mut object = Object::begin(line);
+        object.text("schema", "exeat.event");
+        object.text("version", "1.0");
+        object.quoted("event_id", |out| {
+            escape(out, id);
+            out.push(b'-');
+            decimal(out, number);
+        });
+        object.text("session_id", id);
+        object.number("sequence", number);
+        object.quoted("timestamp", |out| clock.write_now(out));
+        object.number("monotonic_offset_ms", offset);
+        // The rest of the object is there, and its end.
+        line.push(b',');
         line.extend_from_slice(body.get(1..).unwrap_or_default());
         line.push(b'\n');
     }

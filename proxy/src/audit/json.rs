@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
+use std::net::SocketAddr;
 
 /// An object that is being written. The first member and every later one bring their own comma, so one may be begun
 /// anywhere.
@@ -54,19 +55,22 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A member that is a string, as it is shown.
-    pub(super) fn shown(&mut self, name: &'static str, value: impl fmt::Display) {
+    /// A member that is a string, whose text is written as it stands between the quotes.
+    pub(super) fn quoted(&mut self, name: &'static str, fill: impl FnOnce(&mut Vec<u8>)) {
         let out = self.name(name);
         out.push(b'"');
-        // Memory takes everything.
-        let _ = write!(Escaped(out), "{value}");
+        fill(out);
         out.push(b'"');
+    }
+
+    /// A member that is a string, as it is shown.
+    pub(super) fn shown(&mut self, name: &'static str, value: impl fmt::Display) {
+        self.quoted(name, |out| escape_shown(out, value));
     }
 
     /// A member that is a whole number.
     pub(super) fn number(&mut self, name: &'static str, value: u64) {
-        let out = self.name(name);
-        let _ = write!(out, "{value}");
+        decimal(self.name(name), value);
     }
 
     /// A member that is a whole number, if there is one.
@@ -96,6 +100,49 @@ impl<'a> Object<'a> {
     }
 }
 
+/// Writes a whole number.
+pub(super) fn decimal(out: &mut Vec<u8>, value: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    let mut rest = value;
+    while let Some(digit) = at.checked_sub(1).and_then(|before| digits.get_mut(before)) {
+        // A remainder of ten.
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        at -= 1;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(digits.get(at..).unwrap_or_default());
+}
+
+/// Writes an address and a port as they are shown.
+pub(super) fn socket(out: &mut Vec<u8>, address: SocketAddr) {
+    match address {
+        SocketAddr::V4(address) => {
+            for (at, octet) in address.ip().octets().into_iter().enumerate() {
+                if at > 0 {
+                    out.push(b'.');
+                }
+                decimal(out, octet.into());
+            }
+            out.push(b':');
+            decimal(out, address.port().into());
+        }
+        SocketAddr::V6(address) => {
+            // Memory takes everything.
+            let _ = write!(out, "{address}");
+        }
+    }
+}
+
+/// Writes what stands between the quotes of a string that is shown.
+pub(super) fn escape_shown(out: &mut Vec<u8>, value: impl fmt::Display) {
+    // Memory takes everything.
+    let _ = write!(Escaped(out), "{value}");
+}
+
 /// Text between quotes.
 struct Escaped<'a>(&'a mut Vec<u8>);
 
@@ -107,9 +154,14 @@ impl fmt::Write for Escaped<'_> {
 }
 
 /// Writes what stands between the quotes of a string (RFC 8259 section 7).
-fn escape(out: &mut Vec<u8>, text: &str) {
+pub(super) fn escape(out: &mut Vec<u8>, text: &str) {
+    let special = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
     let mut rest = text.as_bytes();
-    while let Some(at) = rest.iter().position(|&byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
+    // Looked at as a whole, many bytes at a time: there is seldom anything to find.
+    if !rest.iter().fold(false, |found, &byte| found | special(byte)) {
+        return out.extend_from_slice(rest);
+    }
+    while let Some(at) = rest.iter().position(|&byte| special(byte)) {
         let (plain, special) = rest.split_at(at);
         out.extend_from_slice(plain);
         let Some((&byte, behind)) = special.split_first() else { break };
@@ -157,6 +209,20 @@ mod tests {
         let expected =
             json!({ "a": "x", "c": u64::MAX, "d": 0, "e": {}, "f": { "g": "1.5" }, "h": ["1", "\"2\""], "i": [] });
         assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn numbers_and_addresses_are_written_as_they_are_shown() {
+        for value in [0, 9, 10, 99, 100, 65_535, u64::from(u32::MAX), u64::MAX] {
+            let mut out = Vec::new();
+            decimal(&mut out, value);
+            assert_eq!(String::from_utf8(out).unwrap(), value.to_string());
+        }
+        for text in ["0.0.0.0:0", "127.0.0.1:65535", "[2001:db8::1]:443", "[::ffff:1.2.3.4]:1"] {
+            let mut out = Vec::new();
+            socket(&mut out, text.parse().unwrap());
+            assert_eq!(String::from_utf8(out).unwrap(), text);
+        }
     }
 
     proptest! {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::HeaderName;
 
 use super::clock::Clock;
+use super::event::show_client;
 use super::json::Object;
 use super::{Outcome, Record};
 
@@ -63,7 +64,7 @@ fn make(line: &mut Vec<u8>, clock: &mut Clock, record: &Record<'_>, rule: Option
     object.text("reason", record.reason.as_str());
     object.text("entry", record.entry.as_str());
     object.text("method", record.method);
-    object.shown("url", record.target);
+    object.quoted("url", |out| record.target.show(out));
     if let Some(rule) = rule {
         object.shown("rule", rule);
     }
@@ -71,7 +72,7 @@ fn make(line: &mut Vec<u8>, clock: &mut Clock, record: &Record<'_>, rule: Option
     if !record.injected.is_empty() {
         object.text("injected", &injected(record));
     }
-    object.shown("client", record.client.address);
+    object.quoted("client", |out| show_client(out, record.client.address));
     object.text_if("user", record.client.user.as_deref());
     object.number("generation", record.policy.generation);
     object.text_if("detail", (!record.detail.is_empty()).then_some(record.detail));
