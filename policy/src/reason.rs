@@ -86,6 +86,8 @@ reasons! {
     StreamLimit = "stream_limit", "the client's connection holds as many streams as it may";
     Flood = "flood", "the client floods its connection with what no request needs";
     TunnelLimit = "tunnel_limit", "the gateway holds as many tunnels as it may";
+    SessionQuota = "session_quota", "the session has used up what it may use";
+    SessionRate = "session_rate", "the session asks for more in a second than it may";
     Draining = "draining", "the gateway is shutting down";
     DnsNotFound = "dns_not_found", "the name does not exist";
     DnsFailed = "dns_failed", "the name could not be resolved";

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use exeat_policy::Reason;
 use exeat_policy::guard::{self, AddressClass, Grants};
@@ -23,17 +24,39 @@ impl CheckedAddr {
 }
 
 /// What the gateway's config refuses and grants.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Guard {
     grants: Grants,
     blocked_ports: Vec<u16>,
-    own: Vec<SocketAddr>,
+    own: OwnListeners,
+}
+
+/// The addresses that the gateway itself listens on; those of sessions come and go.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnListeners(Arc<RwLock<Vec<SocketAddr>>>);
+
+impl OwnListeners {
+    /// Adds addresses.
+    pub(crate) fn add(&self, addresses: &[SocketAddr]) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).extend_from_slice(addresses);
+    }
+
+    /// Takes addresses away, where nothing listens any more.
+    pub(crate) fn remove(&self, addresses: &[SocketAddr]) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|own| !addresses.contains(own));
+    }
+}
+
+impl From<Vec<SocketAddr>> for OwnListeners {
+    fn from(addresses: Vec<SocketAddr>) -> Self {
+        Self(Arc::new(RwLock::new(addresses)))
+    }
 }
 
 impl Guard {
     /// A guard with the config's grants and ports, and the addresses that the gateway itself listens on.
-    pub(crate) fn new(grants: Grants, blocked_ports: Vec<u16>, own: Vec<SocketAddr>) -> Self {
-        Self { grants, blocked_ports, own }
+    pub(crate) fn new(grants: Grants, blocked_ports: Vec<u16>, own: impl Into<OwnListeners>) -> Self {
+        Self { grants, blocked_ports, own: own.into() }
     }
 
     /// Checks what can be checked before a name is resolved.
@@ -103,7 +126,7 @@ impl Guard {
     /// the system does not say, for want of descriptors for example, it counts as one.
     fn is_own_listener(&self, ip: IpAddr, port: u16) -> bool {
         let ip = ip.to_canonical();
-        self.own.iter().any(|own| {
+        self.own.0.read().unwrap_or_else(PoisonError::into_inner).iter().any(|own| {
             own.port() == port
                 && (own.ip().to_canonical() == ip || ip.is_unspecified() || (own.ip().is_unspecified() && is_local(ip)))
         })
@@ -122,7 +145,7 @@ mod tests {
     use super::*;
 
     fn guard(grants: &[&str], own: &[&str]) -> Guard {
-        let own = own.iter().map(|text| text.parse().unwrap()).collect();
+        let own: Vec<SocketAddr> = own.iter().map(|text| text.parse().unwrap()).collect();
         Guard::new(Grants::parse(grants).unwrap(), vec![25], own)
     }
 

@@ -4,13 +4,15 @@
 //! of its own. What cannot be known without a network is which addresses a name has; fixed names of `[dns] hosts` and
 //! address literals are judged.
 
+use std::sync::Arc;
+
 use exeat_policy::target::{Authority, Target, TargetError};
 use exeat_policy::{AuthorityVerdict, Policy, Reason, RuleRef, Verdict};
 use http::Method;
 
 use crate::config::{Config, Mode};
-use crate::credentials::{Injector, Sources};
-use crate::guard::Guard;
+use crate::credentials::Injector;
+use crate::guard::{Guard, OwnListeners};
 use crate::load::Loaded;
 use crate::mcp::policy::Policies;
 use crate::permit::{self, Judged, Passage};
@@ -100,8 +102,8 @@ impl Judge {
     /// A judge by what was loaded. With `addresses`, the guard judges the addresses that are known.
     pub(crate) fn new(loaded: Loaded, addresses: bool) -> Self {
         let Loaded { config, policy, injections, mcp, .. } = loaded;
-        let guard = Guard::new(config.guard.allow.clone(), config.guard.blocked_ports.clone(), Vec::new());
-        let injector = Injector::new(injections, Sources::default());
+        let guard = Guard::new(config.guard.allow.clone(), config.guard.blocked_ports.clone(), OwnListeners::default());
+        let injector = Injector::new(injections, Arc::default(), None);
         Self { guard, injector, mcp: Policies::new(mcp.policies), config, policy, addresses }
     }
 

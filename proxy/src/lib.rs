@@ -35,10 +35,12 @@ mod mcp;
 mod metrics;
 mod patience;
 mod permit;
+mod quota;
 pub mod redact;
 mod replay;
 mod respond;
 pub mod server;
+mod sessions;
 #[cfg(target_os = "linux")]
 mod sidecar;
 mod snapshot;

@@ -5,6 +5,7 @@
 mod declared;
 mod mcp;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ pub(crate) use self::mcp::{McpServers, servers as mcp_servers};
 use crate::config::{Config, Redact};
 use crate::credentials::{Injection, LastRedactor};
 use crate::evidence::ServerSpec;
+use crate::metrics::SESSION_LABEL;
 
 /// The manifest that is loaded when none is named.
 pub(crate) const EXAMPLE: &str = include_str!("../../config/agent.toml");
@@ -90,45 +92,108 @@ fn count(diagnostics: &[Diagnostic]) -> String {
     }
 }
 
+/// The gateway's own files, read: what every session lies within.
+#[derive(Debug)]
+pub(crate) struct Base {
+    /// The config.
+    pub(crate) config: Config,
+    manifests: Vec<Manifest>,
+    files: Vec<Arc<str>>,
+    is_example: bool,
+    /// What deserves a look in each file by itself.
+    problems: Vec<Diagnostic>,
+}
+
+/// What a session adds to the gateway's own files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inner {
+    /// Its layers, outermost first. They lie within those of the gateway, so they can only narrow.
+    pub(crate) manifests: Vec<Manifest>,
+    /// The gateway's bindings that the servers in them may use.
+    pub(crate) lent: Arc<BTreeSet<String>>,
+}
+
 /// Loads everything, or nothing and says why.
 pub(crate) fn load(inputs: &Inputs) -> Result<Loaded, LoadError> {
-    let mut problems = Vec::new();
-    let config = load_config(inputs, &mut problems)?;
-    let from_config = config.as_ref().map_or(&[][..], |config| &config.policy.manifests);
-    let paths = if inputs.manifests.is_empty() { from_config } else { &inputs.manifests };
-    let mut sources = Vec::new();
-    for path in paths {
-        sources.push((read_source(path)?, Format::of(&path.to_string_lossy())));
+    Base::read(inputs)?.compile(None)
+}
+
+impl Base {
+    /// Reads all files.
+    ///
+    /// # Errors
+    /// One of them cannot be read, or has errors.
+    pub(crate) fn read(inputs: &Inputs) -> Result<Self, LoadError> {
+        let mut problems = Vec::new();
+        let config = load_config(inputs, &mut problems)?;
+        let from_config = config.as_ref().map_or(&[][..], |config| &config.policy.manifests);
+        let paths = if inputs.manifests.is_empty() { from_config } else { &inputs.manifests };
+        let mut sources = Vec::new();
+        for path in paths {
+            sources.push((read_source(path)?, Format::of(&path.to_string_lossy())));
+        }
+        let is_example = sources.is_empty();
+        if is_example {
+            sources.push((Source::new(EXAMPLE_NAME, EXAMPLE), Format::Toml));
+        }
+        let manifests: Vec<Option<Manifest>> = sources
+            .iter()
+            .map(|(source, format)| {
+                let (manifest, mut found) = Manifest::read(source, *format);
+                problems.append(&mut found);
+                manifest
+            })
+            .collect();
+        let manifests: Option<Vec<Manifest>> = manifests.into_iter().collect();
+        let (Some(config), Some(manifests), false) = (config, manifests, has_errors(&problems)) else {
+            return Err(LoadError::Invalid(problems));
+        };
+        let files = sources.iter().map(|(source, _)| Arc::clone(source.name())).collect();
+        Ok(Self { config, manifests, files, is_example, problems })
     }
-    let is_example = sources.is_empty();
-    if is_example {
-        sources.push((Source::new(EXAMPLE_NAME, EXAMPLE), Format::Toml));
+
+    /// Makes a policy and all that goes with it of the files, and of what a session adds.
+    ///
+    /// # Errors
+    /// What does not go together.
+    pub(crate) fn compile(&self, inner: Option<&Inner>) -> Result<Loaded, LoadError> {
+        let config = self.config.clone();
+        let mut problems = if inner.is_none() { self.problems.clone() } else { Vec::new() };
+        let added = inner.map_or(&[][..], |inner| &inner.manifests);
+        let manifests = [&self.manifests, added].concat();
+        let policy = Policy::build(layers(&self.manifests, added), config.policy.default)?;
+        let mut injections = injections(&config, &manifests, &policy, &mut problems);
+        if let Some(inner) = inner {
+            injections.iter_mut().for_each(|injection| self.hold(injection, inner));
+        }
+        let mcp = mcp::servers(&config, &manifests, &mut problems);
+        let servers = declared::servers(&config, &manifests);
+        let capabilities = declared::capabilities(&manifests);
+        if has_errors(&problems) {
+            return Err(LoadError::Invalid(problems));
+        }
+        if !policy.restricts() && config.policy.default == DefaultVerdict::Allow {
+            problems.extend(manifests.last().map(unrestricted));
+        }
+        let (files, is_example) = (self.files.clone(), self.is_example);
+        Ok(Loaded { config, policy, injections, mcp, servers, capabilities, files, is_example, warnings: problems })
     }
-    let manifests: Vec<Option<Manifest>> = sources
-        .iter()
-        .map(|(source, format)| {
-            let (manifest, mut found) = Manifest::read(source, *format);
-            problems.append(&mut found);
-            manifest
-        })
-        .collect();
-    let manifests: Option<Vec<Manifest>> = manifests.into_iter().collect();
-    let (Some(config), Some(manifests), false) = (config, manifests, has_errors(&problems)) else {
-        return Err(LoadError::Invalid(problems));
-    };
-    let policy = Policy::build(layers(&manifests), config.policy.default)?;
-    let injections = injections(&config, &manifests, &policy, &mut problems);
-    let mcp = mcp::servers(&config, &manifests, &mut problems);
-    let servers = declared::servers(&config, &manifests);
-    let capabilities = declared::capabilities(&manifests);
-    if has_errors(&problems) {
-        return Err(LoadError::Invalid(problems));
+
+    /// Holds an injection to what a session may have put on requests: where a session names the place itself, it may not
+    /// have the gateway's own bindings sent there. An entry of the catalog names the place and its bindings together.
+    fn hold(&self, injection: &mut Injection, inner: &Inner) {
+        let is_named = |server: &&Server| *server.name.value == *injection.server;
+        let mut known = self.manifests.iter().flat_map(|manifest| &manifest.servers);
+        if !known.any(|server| *server.name.value == *injection.server)
+            && !self.config.inject.iter().any(|inject| *inject.url.value == *injection.server)
+        {
+            injection.label = SESSION_LABEL.into();
+        }
+        let declared = inner.manifests.iter().flat_map(|manifest| &manifest.servers).rfind(is_named);
+        if declared.is_some_and(|server| matches!(server.transport, Transport::Http { .. })) {
+            injection.lent = Some(Arc::clone(&inner.lent));
+        }
     }
-    if !policy.restricts() && config.policy.default == DefaultVerdict::Allow {
-        problems.extend(manifests.last().map(unrestricted));
-    }
-    let files = sources.iter().map(|(source, _)| Arc::clone(source.name())).collect();
-    Ok(Loaded { config, policy, injections, mcp, servers, capabilities, files, is_example, warnings: problems })
 }
 
 /// Loads the config alone.
@@ -170,10 +235,15 @@ pub(crate) fn layer_names(count: usize) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn layers(manifests: &[Manifest]) -> Vec<Layer> {
-    layer_names(manifests.len())
-        .into_iter()
-        .zip(manifests)
+/// The layers of the gateway's manifests and, within them, of those of a session.
+fn layers(manifests: &[Manifest], added: &[Manifest]) -> Vec<Layer> {
+    let inner = (1..=added.len()).map(|number| match added.len() {
+        1 => "session".to_owned(),
+        _ => format!("session-{number}"),
+    });
+    let names = layer_names(manifests.len()).into_iter().chain(inner);
+    names
+        .zip(manifests.iter().chain(added))
         .map(|(name, manifest)| match &manifest.network_access {
             Some(access) => access.layer(name, &manifest.source),
             None => Layer { name: name.into(), ..Layer::default() },
@@ -300,7 +370,8 @@ fn injection(
         None => config.dns.hosts.get(prefix.host().as_str()).is_some_and(|ips| ips.iter().copied().all(loopback)),
     };
     let redactor = LastRedactor::default();
-    Injection { server: server.into(), prefix, fields, user: false, plain_http, redact, redactor }
+    let (server, label) = (Arc::from(server), Arc::from(server));
+    Injection { server, label, prefix, fields, user: false, lent: None, plain_http, redact, redactor }
 }
 
 /// The prefix that a server's URL stands for; its query plays no part.

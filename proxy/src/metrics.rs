@@ -20,6 +20,7 @@ use crate::config::Mode;
 use crate::evidence::must_deny::Way;
 use crate::evidence::report::{Capability, CheckStatus, Evidence, Status};
 use crate::hits::RuleHits;
+use crate::quota::Limit;
 use crate::tunnel::{Cause, Kind};
 
 /// Why something is denied by policy alone, so that it goes out where the gateway only reports.
@@ -57,6 +58,33 @@ pub(crate) struct Metrics {
     readiness_check: IntGaugeVec,
     readiness_time: GaugeVec,
     protocol_info: IntGaugeVec,
+    pub(crate) sessions_active: IntGauge,
+    sessions_ended: Vec<IntCounter>,
+    session_limits: Vec<IntCounter>,
+}
+
+/// What stands in the place of names that come from sessions: there is no end to those.
+pub(crate) const SESSION_LABEL: &str = "(session)";
+
+/// Why a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionEnd {
+    /// Somebody ended it.
+    Revoked,
+    /// Its time was over.
+    Expired,
+}
+
+impl SessionEnd {
+    const ALL: [Self; 2] = [Self::Revoked, Self::Expired];
+
+    /// The word in metrics and the log.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Revoked => "revoked",
+            Self::Expired => "expired",
+        }
+    }
 }
 
 /// How a tunnel request went.
@@ -116,6 +144,17 @@ impl Metrics {
         let events = EventResult::ALL.iter().map(|result| events.with_label_values(&[result.as_str()])).collect();
         let bytes = counters(&registry, "bytes_total", "Bytes relayed between clients and upstream.", &["direction"])?;
         let reloads = counters(&registry, "policy_reload_total", "Reloads of manifests and config.", &["result"])?;
+        let sessions_ended = counters(&registry, "sessions_ended_total", "Sessions that ended, by cause.", &["cause"])?;
+        let sessions_ended =
+            SessionEnd::ALL.iter().map(|end| sessions_ended.with_label_values(&[end.as_str()])).collect();
+        let session_limits = counters(
+            &registry,
+            "session_limits_total",
+            "What was refused or closed because a session had reached a limit of its own.",
+            &["limit"],
+        )?;
+        let session_limits =
+            Limit::ALL.iter().map(|limit| session_limits.with_label_values(&[limit.as_str()])).collect();
         let build = gauges(&registry, "build_info", "The gateway's version; always 1.", &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Ok(Arc::new(Self {
@@ -203,6 +242,9 @@ impl Metrics {
                 "The revision of MCP that a server was spoken to in; always 1.",
                 &["server", "revision", "transport"],
             )?,
+            sessions_active: gauge(&registry, "sessions_active", "Sessions beside the gateway's own.")?,
+            sessions_ended,
+            session_limits,
             registry,
         }))
     }
@@ -235,6 +277,20 @@ impl Metrics {
     /// Counts one tunnel that ended.
     pub(crate) fn count_closed(&self, cause: Cause) {
         if let Some(counter) = self.tunnels_closed.get(cause as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts one session that ended.
+    pub(crate) fn count_session_end(&self, end: SessionEnd) {
+        if let Some(counter) = self.sessions_ended.get(end as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts one time that a session reached a limit of its own.
+    pub(crate) fn count_session_limit(&self, limit: Limit) {
+        if let Some(counter) = self.session_limits.get(limit as usize) {
             counter.inc();
         }
     }

@@ -6,12 +6,14 @@
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use exeat_policy::diag::Diagnostic;
 use exeat_policy::{Reason, RuleRef};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
 use crate::listener::http1::ResponseBody;
-use crate::view::RuleView;
+use crate::quota::RATE_WAIT;
+use crate::view::{DiagnosticView, RuleView};
 
 /// The field that carries the reason of a refusal. Only the gateway says it: it is removed from upstream's answers.
 pub(crate) const EXEAT_REASON: HeaderName = HeaderName::from_static("exeat-reason");
@@ -77,14 +79,89 @@ impl<'a> Problem<'a> {
 
     /// The whole answer.
     pub(crate) fn into_response(self) -> Response<ResponseBody> {
+        self.into_bytes().map(ResponseBody::Full)
+    }
+
+    /// The whole answer, with its body as it is.
+    pub(crate) fn into_bytes(self) -> Response<Bytes> {
         let mut body = serde_json::to_vec_pretty(&self).unwrap_or_default();
         body.push(b'\n');
-        let mut response = Response::new(ResponseBody::Full(Bytes::from(body)));
+        let mut response = Response::new(Bytes::from(body));
         *response.status_mut() = self.status_code;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(EXEAT_REASON, HeaderValue::from_static(self.reason));
+        if self.reason == Reason::SessionRate.as_str() {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(RATE_WAIT.as_secs()));
+        }
+        add_date(headers);
+        response
+    }
+}
+
+/// Why something that was asked of the admin listener is not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unmet {
+    /// No token, or a wrong one.
+    Unauthorized,
+    /// It takes more than the way in that it came by.
+    Forbidden,
+    /// It is not what the resource takes.
+    MediaType,
+    /// What was sent has errors.
+    Invalid,
+    /// What it is about is in the way of it.
+    Conflict,
+    /// There are as many as there may be.
+    Full,
+    /// There is no such thing.
+    Missing,
+}
+
+impl Unmet {
+    /// The word in the problem's type.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::MediaType => "media_type",
+            Self::Invalid => "invalid",
+            Self::Conflict => "conflict",
+            Self::Full => "full",
+            Self::Missing => "missing",
+        }
+    }
+
+    const fn status(self) -> StatusCode {
+        match self {
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Conflict => StatusCode::CONFLICT,
+            Self::Full => StatusCode::TOO_MANY_REQUESTS,
+            Self::Missing => StatusCode::NOT_FOUND,
+        }
+    }
+
+    /// The answer, with what is wrong in the files or in what was sent.
+    pub(crate) fn answer(self, detail: &str, diagnostics: &[Diagnostic]) -> Response<Bytes> {
+        let body = serde_json::json!({
+            "type": format!("urn:exeat:admin:{}", self.as_str()),
+            "title": self.status().canonical_reason(),
+            "status": self.status().as_u16(),
+            "detail": detail,
+            "diagnostics": diagnostics.iter().map(DiagnosticView::from).collect::<Vec<_>>(),
+        });
+        let mut response = Response::new(Bytes::from(format!("{body:#}\n")));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self == Self::Unauthorized {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(r#"Bearer realm="exeat admin""#));
+        }
         add_date(headers);
         response
     }
@@ -128,7 +205,9 @@ const fn status(reason: Reason) -> StatusCode {
         Reason::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         Reason::HeadTimeout => StatusCode::REQUEST_TIMEOUT,
         Reason::ProxyAuth => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
-        Reason::AuthLimited | Reason::Flood => StatusCode::TOO_MANY_REQUESTS,
+        Reason::AuthLimited | Reason::Flood | Reason::SessionQuota | Reason::SessionRate => {
+            StatusCode::TOO_MANY_REQUESTS
+        }
         Reason::Misdirected => StatusCode::MISDIRECTED_REQUEST,
         Reason::NotFound | Reason::McpSession => StatusCode::NOT_FOUND,
         Reason::ConnectionLimit

@@ -82,6 +82,11 @@ impl Current {
         self.generation.send_replace(generation);
     }
 
+    /// Has everybody who watches look again.
+    pub(crate) fn look_again(&self) {
+        self.generation.send_modify(|_| {});
+    }
+
     /// Hears of every replacement from now on.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()

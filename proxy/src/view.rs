@@ -1,6 +1,7 @@
-//! How rules and judgements are shown to machines: the same members wherever there is one.
+//! How rules, judgements and diagnostics are shown to machines: the same members wherever there is one.
 
 use exeat_policy::analyse::suggest::{Observations, Options};
+use exeat_policy::diag::Diagnostic;
 use exeat_policy::{Policy, Reason, RuleRef};
 use serde::Serialize;
 
@@ -32,6 +33,37 @@ impl<'a> From<RuleRef<'a>> for RuleView<'a> {
             file: &rule.file,
             line: rule.line,
             column: rule.column,
+        }
+    }
+}
+
+/// A diagnostic as a JSON object; the order of its keys is part of the format.
+#[derive(Debug, Serialize)]
+pub(crate) struct DiagnosticView<'d> {
+    code: &'static str,
+    severity: &'static str,
+    message: &'d str,
+    file: &'d str,
+    line: u32,
+    column: u32,
+    end_line: u32,
+    end_column: u32,
+    help: &'d str,
+}
+
+impl<'d> From<&'d Diagnostic> for DiagnosticView<'d> {
+    fn from(diagnostic: &'d Diagnostic) -> Self {
+        let (start, end) = (diagnostic.start(), diagnostic.end());
+        Self {
+            code: diagnostic.code.as_str(),
+            severity: diagnostic.severity().as_str(),
+            message: &diagnostic.message,
+            file: diagnostic.source.name(),
+            line: start.line,
+            column: start.column,
+            end_line: end.line,
+            end_column: end.column,
+            help: &diagnostic.help,
         }
     }
 }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, Once};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use rustls::RootCertStore;
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Child;
 
@@ -61,7 +62,7 @@ pub struct Gateway {
     child: Child,
     proxy: SocketAddr,
     admin: SocketAddr,
-    endpoints: serde_json::Map<String, serde_json::Value>,
+    endpoints: serde_json::Map<String, Value>,
     ca: PathBuf,
     dir: TempDir,
     lines: Journal<String>,
@@ -208,6 +209,27 @@ impl Gateway {
     /// GETs a path of the admin listener.
     pub async fn admin_get(&self, path: &str) -> Response {
         RawConn::open(self.admin).await.get(path, &self.admin.to_string()).await
+    }
+
+    /// Asks the admin listener for something, with a body of JSON where there is one.
+    pub async fn admin_ask(&self, method: &str, path: &str, body: Option<&Value>) -> Response {
+        let mut conn = RawConn::open(self.admin).await;
+        let (fields, body) = match body {
+            None => (String::new(), String::new()),
+            Some(body) => {
+                let body = body.to_string();
+                (format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()), body)
+            }
+        };
+        conn.send(format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n{body}", self.admin)).await;
+        conn.response_to(method).await
+    }
+
+    /// Creates a session, and returns what its creator is told.
+    pub async fn session(&self, session: Value) -> Value {
+        let response = self.admin_ask("POST", "/v1/sessions", Some(&session)).await;
+        assert_eq!(response.status, 201, "{}", response.text());
+        response.json()
     }
 
     /// The metrics as they are.

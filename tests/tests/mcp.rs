@@ -391,3 +391,15 @@ async fn the_endpoints_are_listed_and_not_reached_through_the_proxy() {
     let output = env.run().await.success();
     assert!(output.lines().any(|line| line == expected), "{output}");
 }
+
+#[tokio::test]
+async fn what_a_server_says_over_http2_is_as_long_as_it_is_said_to_be() {
+    let ca = TestCa::new();
+    let origin = Origin::h2(Site::default(), &ca.leaf(&[HOST])).await;
+    let url = origin.url(HOST, "/mcp");
+    let gateway = Gateway::setup().trust(&ca).names(&[HOST]).allow(&[HOST]).mcp_server("docs", &url, &[]).start().await;
+    let response = gateway.get(&url).await;
+    response.assert_ok("GET /mcp");
+    let length = response.value("content-length").map(|length| length.parse::<usize>().unwrap());
+    assert!(length.is_none_or(|length| length == response.body.len()), "{response:?}");
+}

@@ -103,3 +103,41 @@ async fn a_client_cannot_bring_its_own_credential() {
     assert!(curl.through(&gateway).run().await.success().contains("serverInfo"));
     assert_eq!(server.authorizations(), [[AUTHORIZATION]]);
 }
+
+#[tokio::test]
+async fn two_sessions_with_one_server_call_it_each_by_its_own_credential() {
+    let ca = TestCa::new();
+    let server = McpServer::python(&ca.leaf(&[HOST]), AUTHORIZATION).await;
+    let url = server.url(HOST);
+    let gateway = setup(&ca, &url).server_keys("actsAs = \"user\"").endpoints().start().await;
+    let session = async |value: &str| {
+        let identity = serde_json::json!({ "listen": "127.0.0.1:0", "mcp": "127.0.0.1:0" });
+        let bindings = serde_json::json!({ "PEER_AUTHORIZATION": { "value": value } });
+        gateway.session(serde_json::json!({ "identity": identity, "bindings": bindings })).await
+    };
+    let (right, wrong) = (session(AUTHORIZATION).await, session("Bearer s3cret-of-another").await);
+    let node = NodeDir::default();
+    let clients = [McpClient::Python, McpClient::Node];
+    for kind in clients {
+        for (session, called) in [(&right, true), (&wrong, false), (&right, true)] {
+            let proxy = session["addresses"]["proxy"].as_str().unwrap();
+            let endpoint = session["addresses"]["mcp"]["peer"].as_str().unwrap();
+            let arguments = ["echo", r#"{"text":"hi"}"#];
+            // By its proxy at the server's own URL, and by its endpoint without one.
+            let proxied = kind.command(&node).arg(&url).args(arguments).proxied(proxy, &gateway.bundle());
+            let direct = kind.command(&node).arg(endpoint).args(arguments);
+            let (proxied, direct) = tokio::join!(proxied.run(), direct.run());
+            for output in [proxied, direct] {
+                match called {
+                    true => assert!(output.success().contains("echo: hi"), "{kind:?}"),
+                    false => assert!(!output.failure().contains("s3cret"), "{kind:?}"),
+                }
+            }
+        }
+    }
+    let carried = server.authorizations();
+    let of = |value: &str| carried.iter().filter(|fields| *fields == &[value]).count();
+    assert_eq!(of(AUTHORIZATION) + of("Bearer s3cret-of-another"), carried.len(), "{carried:?}");
+    assert!(of("Bearer s3cret-of-another") >= 2 * clients.len(), "{carried:?}");
+    assert!(!gateway.lines().concat().contains("s3cret"));
+}

@@ -220,3 +220,107 @@ async fn a_port_stays_what_it_was_started_as() {
     plain.await_line("listen.tls_cert").await;
     plain.get(&url).await.assert_ok("GET /x");
 }
+
+// --- Asked for, and by itself -------------------------------------------------------------------------------------------
+
+#[tokio::test]
+async fn a_reload_that_is_asked_for_says_what_is_in_force_or_what_is_wrong() {
+    let gateway = setup().start().await;
+    let before = gateway.admin_get("/v1/reload").await.json();
+    assert_eq!((&before["generation"], &before["reached"]), (&1.into(), &true.into()), "{before}");
+    let agent = std::fs::read_to_string(gateway.dir().join("agent.toml")).unwrap();
+    gateway.write("agent.toml", &agent.replace(OTHER, "third.example.test"));
+    let reloaded = gateway.admin_ask("POST", "/v1/reload", None).await;
+    assert_eq!(reloaded.status, 200, "{}", reloaded.text());
+    let reloaded = reloaded.json();
+    assert_eq!(reloaded["generation"], 2);
+    assert_ne!(reloaded["digest"], before["digest"]);
+    let in_force = gateway.readyz().await.json();
+    assert_eq!(in_force["policy"]["digest"], reloaded["digest"]);
+    gateway.get(&format!("http://{OTHER}/")).await.assert_refused(403, "not_allowed");
+
+    gateway.write("agent.toml", &format!("{agent}\nsomthing = 1\nname = \"twice\"\n"));
+    let refused = gateway.admin_ask("POST", "/v1/reload", None).await;
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    let diagnostics = refused.json()["diagnostics"].clone();
+    assert_eq!(diagnostics[0]["file"], "agent.toml", "{diagnostics:#}");
+    assert!(diagnostics[0]["line"].as_u64().unwrap() > 3, "{diagnostics:#}");
+    std::fs::remove_file(gateway.dir().join("agent.toml")).unwrap();
+    let refused = gateway.admin_ask("POST", "/v1/reload", None).await;
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    assert!(refused.text().contains("agent.toml"), "{}", refused.text());
+    let now = gateway.admin_get("/v1/reload").await.json();
+    assert_eq!((&now["generation"], &now["digest"]), (&2.into(), &reloaded["digest"]));
+    gateway.await_metric("exeat_policy_reload_total", &[("result", "success")], 1.0).await;
+    gateway.await_metric("exeat_policy_reload_total", &[("result", "failure")], 2.0).await;
+}
+
+#[tokio::test]
+async fn a_generation_can_be_waited_for() {
+    let gateway = setup().start().await;
+    let late = gateway.admin_get("/v1/reload?wait=2&timeout=0").await.json();
+    assert_eq!((&late["generation"], &late["reached"]), (&1.into(), &false.into()), "{late}");
+    let waiting = async { gateway.admin_get("/v1/reload?wait=3").await.json() };
+    let reloading = async {
+        gateway.reload().await;
+        gateway.reload().await;
+    };
+    let (reached, ()) = tokio::join!(waiting, reloading);
+    assert_eq!((&reached["generation"], &reached["reached"]), (&3.into(), &true.into()), "{reached}");
+    for query in ["wait=x", "wait=-1", "until=2", "timeout=soon"] {
+        assert_eq!(gateway.admin_get(&format!("/v1/reload?{query}")).await.status, 422, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_a_watched_file_and_a_link_led_elsewhere_are_loaded() {
+    let gateway = setup().set("policy", "watch", "true").start().await;
+    let generation = async |number: u64| {
+        let told = gateway.admin_get(&format!("/v1/reload?wait={number}")).await.json();
+        assert_eq!(told["reached"], true, "{told}");
+    };
+    let agent = std::fs::read_to_string(gateway.dir().join("agent.toml")).unwrap();
+    gateway.write("agent.toml", &agent.replace(OTHER, "third.example.test"));
+    generation(2).await;
+    gateway.get(&format!("http://{OTHER}/")).await.assert_refused(403, "not_allowed");
+    // A broken file is told of once, and what was in force stays.
+    gateway.write("agent.toml", "nothing that can be read");
+    gateway.await_metric("exeat_policy_reload_total", &[("result", "failure")], 1.0).await;
+    // As Kubernetes replaces the files of a ConfigMap: a link to a folder is led to another folder.
+    let path = |name: &str| gateway.dir().join(name);
+    let link = |to: &str| {
+        std::os::unix::fs::symlink(to, path("..next")).unwrap();
+        std::fs::rename(path("..next"), path("..data")).unwrap();
+    };
+    for (version, text) in [("..1", agent.clone()), ("..2", agent.replace(HOST, "fourth.example.test"))] {
+        std::fs::create_dir(path(version)).unwrap();
+        std::fs::write(path(version).join("agent.toml"), text).unwrap();
+    }
+    link("..1");
+    std::fs::remove_file(path("agent.toml")).unwrap();
+    std::os::unix::fs::symlink("..data/agent.toml", path("agent.toml")).unwrap();
+    generation(3).await;
+    let in_force = gateway.readyz().await.json()["policy"]["digest"].clone();
+    link("..2");
+    generation(4).await;
+    assert_ne!(gateway.readyz().await.json()["policy"]["digest"], in_force);
+    gateway.get(&format!("http://{HOST}/")).await.assert_refused(403, "not_allowed");
+}
+
+#[tokio::test]
+async fn who_was_let_in_just_before_a_reload_is_asked_about_after_it() {
+    let (events, source) = Reply::events();
+    let origin = Origin::http(Site::default().at("/events", events)).await;
+    let gateway = with_users(setup()).await;
+    let mut kept = gateway.open().await;
+    let ask = |path: &str| format!("GET {} HTTP/1.1\r\nHost: x\r\n{ALICE}", origin.url(HOST, path));
+    kept.roundtrip(&ask("/x")).await.assert_ok("GET /x");
+    kept.send(format!("{}\r\n\r\n", ask("/events"))).await;
+    let mut opened = kept.opened("GET").await;
+    source.send("one").await;
+    assert!(kept.piece(&mut opened).await.is_some());
+    gateway.write("password-of-alice", "changed");
+    gateway.reload().await;
+    assert!(kept.to_end().await.is_empty());
+    source.abandoned().await;
+}

@@ -4,14 +4,14 @@ use std::convert::Infallible;
 
 use bytes::Bytes;
 use exeat_policy::Reason;
+use exeat_policy::diag::Diagnostic;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body, Incoming};
 use serde::Serialize;
 
-use crate::listener::http1::ResponseBody;
-use crate::respond::Problem;
+use crate::respond::{Problem, Unmet};
 
 /// An answer whose body may stream.
 pub(super) type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -48,10 +48,17 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
 
 /// A refusal.
 pub(super) fn problem(problem: Problem<'_>) -> Answer {
-    problem.into_response().map(|body| match body {
-        ResponseBody::Full(bytes) => Full::new(bytes).boxed_unsync(),
-        _ => Full::default().boxed_unsync(),
-    })
+    of(problem.into_bytes())
+}
+
+/// A refusal that is the admin listener's own.
+pub(super) fn unmet(unmet: Unmet, detail: &str, diagnostics: &[Diagnostic]) -> Answer {
+    of(unmet.answer(detail, diagnostics))
+}
+
+/// A whole answer as it is.
+pub(super) fn of(answer: Response<Bytes>) -> Answer {
+    answer.map(|body| Full::new(body).boxed_unsync())
 }
 
 /// Reads the whole body of a request.

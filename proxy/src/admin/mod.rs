@@ -12,6 +12,8 @@ mod guard;
 mod health;
 mod policy;
 mod query;
+mod reload;
+mod sessions;
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -24,14 +26,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use self::answer::Answer;
+pub(crate) use self::guard::Guard;
 use crate::drain::Drain;
 use crate::gate::Gate;
 use crate::listener::{self, Listener};
 use crate::respond::Problem;
+use crate::sessions::Sessions;
 
 /// How many connections the admin listener holds.
 const CONNECTIONS: usize = 256;
@@ -42,8 +45,10 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Admin {
     gate: Arc<Gate>,
-    /// What the guard goes by.
-    guard: guard::Guard,
+    /// The other sessions, and what reloads them all.
+    sessions: Arc<Sessions>,
+    /// Who may ask.
+    guard: Guard,
 }
 
 /// What was asked of a resource.
@@ -51,6 +56,8 @@ struct Asked {
     request: Request<Incoming>,
     /// What of the path lies behind that of the resource; empty where the path is the resource's own.
     rest: String,
+    /// Whether who asks has shown that they may run this gateway.
+    trusted: bool,
 }
 
 /// An answer under way.
@@ -100,16 +107,30 @@ const RESOURCES: &[Resource] = &[
         methods: &[Method::GET, Method::POST],
         answer: |admin, asked| Box::pin(check::answer(admin, asked)),
     },
+    Resource {
+        path: "/v1/reload",
+        methods: &[Method::GET, Method::POST],
+        answer: |admin, asked| Box::pin(reload::answer(admin, asked)),
+    },
+    Resource {
+        path: "/v1/sessions",
+        methods: &[Method::GET, Method::POST],
+        answer: |admin, asked| Box::pin(sessions::all(admin, asked)),
+    },
+    Resource {
+        path: "/v1/sessions/",
+        methods: &[Method::GET, Method::DELETE],
+        answer: |admin, asked| Box::pin(async move { sessions::one(admin, &asked) }),
+    },
 ];
 
 /// Answers until the process ends: a gateway that drains still tells how it is.
-pub(crate) async fn serve(gate: Arc<Gate>, listener: TcpListener) {
-    let loopback = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
-    let admin = Arc::new(Admin { gate, guard: guard::Guard { loopback } });
+pub(crate) async fn serve(sessions: Arc<Sessions>, listener: Listener, guard: Guard) {
+    let admin = Arc::new(Admin { gate: Arc::clone(sessions.base()), sessions, guard });
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let (_never, forever): (_, Drain) = crate::drain::pair();
     let full = listener::proxy::full_answer;
-    listener::accept(Listener::Tcp(listener), slots, full, forever, move |stream, _, slot| {
+    listener::accept(listener, slots, full, forever, move |stream, _, slot| {
         let admin = Arc::clone(&admin);
         async move {
             let service = service_fn(|request: Request<Incoming>| {
@@ -129,10 +150,11 @@ pub(crate) async fn serve(gate: Arc<Gate>, listener: TcpListener) {
 
 impl Admin {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
-        if let Err(refused) = self.guard.check(request.method(), request.headers()) {
-            return answer::problem(*refused);
-        }
         let path = request.uri().path();
+        let trusted = match self.guard.check(request.method(), path, request.headers()) {
+            Ok(trusted) => trusted,
+            Err(refused) => return answer::of(*refused),
+        };
         let Some(resource) = RESOURCES.iter().find(|resource| resource.is_at(path)) else {
             let known = RESOURCES.iter().map(|resource| resource.path).collect::<Vec<_>>().join(", ");
             let mut problem = Problem::new(Reason::NotFound);
@@ -143,7 +165,7 @@ impl Admin {
             return resource.unknown_method();
         }
         let rest = path.strip_prefix(resource.path).unwrap_or_default().to_owned();
-        (resource.answer)(self, Asked { request, rest }).await
+        (resource.answer)(self, Asked { request, rest, trusted }).await
     }
 }
 

@@ -106,7 +106,6 @@ impl Audit {
     }
 
     /// The audit of another session, which begins. Its events go where these do, and what it decides is counted there too.
-    #[expect(dead_code, reason = "there is one session yet")]
     pub(crate) fn of_session(&self, session: &str) -> Self {
         let Desk { metrics, tally, journal, log, .. } = &*self.0;
         Self::new(Arc::clone(metrics), tally.clone(), Arc::clone(journal), session, *log)

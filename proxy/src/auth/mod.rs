@@ -11,10 +11,12 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::{HeaderMap, HeaderValue, header};
 use ring::digest::{Context, SHA256};
-use secrecy::ExposeSecret as _;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use secrecy::{ExposeSecret as _, SecretString};
 use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
 use zeroize::Zeroizing;
 
@@ -63,14 +65,64 @@ impl fmt::Debug for Account {
     }
 }
 
-/// Credentials as a client presented them.
-pub(crate) enum Credentials {
-    /// A name and a password.
+/// What the names of sessions' users and sessions' tokens begin with, whichever gateway made them: who shows some is to
+/// be in that session or nowhere.
+const SESSION_USER: &str = "session-";
+const SESSION_TOKEN: &str = "exeat-session-";
+
+/// What proves somebody's identity, as a digest.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Proof {
+    /// Of a name and a password.
     Password(Digest),
-    /// A bearer token.
+    /// Of a bearer token.
     Token(Digest),
-    /// Something else.
-    Unreadable,
+}
+
+impl fmt::Debug for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Proof")
+    }
+}
+
+/// Proxy credentials that were made for a session.
+pub(crate) struct SessionCredentials {
+    /// The name that goes with the password.
+    pub(crate) user: String,
+    /// The password.
+    pub(crate) password: SecretString,
+    /// A bearer token, in place of both.
+    pub(crate) token: SecretString,
+}
+
+impl SessionCredentials {
+    /// Credentials that nobody can guess, for the session of this name.
+    ///
+    /// # Errors
+    /// The system has no randomness.
+    pub(crate) fn new(session: &str) -> Result<Self, ring::error::Unspecified> {
+        let random = SystemRandom::new();
+        let secret = |prefix: &str| -> Result<SecretString, ring::error::Unspecified> {
+            let mut bytes = Zeroizing::new([0; 32]);
+            random.fill(&mut *bytes)?;
+            Ok(SecretString::from(format!("{prefix}{}", URL_SAFE_NO_PAD.encode(*bytes))))
+        };
+        Ok(Self { user: format!("{SESSION_USER}{session}"), password: secret("")?, token: secret(SESSION_TOKEN)? })
+    }
+
+    /// What they are known by.
+    pub(crate) fn proofs(&self) -> [Proof; 2] {
+        let password = self.password.expose_secret().as_bytes();
+        let token = self.token.expose_secret().as_bytes();
+        [Proof::Password(password_digest(self.user.as_bytes(), password)), Proof::Token(digest(&[token]))]
+    }
+}
+
+/// Credentials as a client presented them.
+pub(crate) struct Credentials {
+    /// None where they cannot be read.
+    proof: Option<Proof>,
+    of_a_session: bool,
 }
 
 impl Accounts {
@@ -99,19 +151,20 @@ impl Accounts {
         !(self.users.is_empty() && self.tokens.is_empty())
     }
 
-    /// The challenges of a 407 (RFC 9110 section 11.7.1): those that can be met.
-    pub(crate) fn challenges(&self) -> impl Iterator<Item = HeaderValue> {
-        let basic = (!self.users.is_empty()).then_some(HeaderValue::from_static(r#"Basic realm="exeat""#));
-        let bearer = (!self.tokens.is_empty()).then_some(HeaderValue::from_static(r#"Bearer realm="exeat""#));
+    /// The challenges of a 407 (RFC 9110 section 11.7.1): those that can be met, by users of the config or of `sessions`.
+    pub(crate) fn challenges(&self, sessions: bool) -> impl Iterator<Item = HeaderValue> {
+        let basic = sessions || !self.users.is_empty();
+        let bearer = sessions || !self.tokens.is_empty();
+        let basic = basic.then_some(HeaderValue::from_static(r#"Basic realm="exeat""#));
+        let bearer = bearer.then_some(HeaderValue::from_static(r#"Bearer realm="exeat""#));
         basic.into_iter().chain(bearer)
     }
 
     /// The account that the credentials belong to.
     pub(crate) fn find(&self, credentials: &Credentials) -> Option<Arc<Account>> {
-        match credentials {
-            Credentials::Password(digest) => find(&self.users, digest),
-            Credentials::Token(digest) => find(&self.tokens, digest),
-            Credentials::Unreadable => None,
+        match credentials.proof()? {
+            Proof::Password(digest) => find(&self.users, digest),
+            Proof::Token(digest) => find(&self.tokens, digest),
         }
     }
 
@@ -139,28 +192,52 @@ impl Credentials {
         let mut fields = headers.get_all(header::PROXY_AUTHORIZATION).iter();
         let field = fields.next()?.as_bytes();
         if fields.next().is_some() {
-            return Some(Self::Unreadable);
+            return Some(Self::unreadable());
         }
         let end = field.iter().position(|&byte| byte == b' ').unwrap_or(field.len());
         let (scheme, rest) = field.split_at(end);
         let value = rest.trim_ascii();
         Some(if scheme.eq_ignore_ascii_case(b"Bearer") {
-            Self::Token(digest(&[value]))
+            Self {
+                proof: Some(Proof::Token(digest(&[value]))),
+                of_a_session: value.starts_with(SESSION_TOKEN.as_bytes()),
+            }
         } else if scheme.eq_ignore_ascii_case(b"Basic") {
             match BASE64.decode(value).map(Zeroizing::new) {
                 // The first colon ends the name (RFC 7617 section 2), and no name that is known has one.
-                Ok(pair) if pair.contains(&b':') => Self::Password(digest(&[&pair])),
-                _ => Self::Unreadable,
+                Ok(pair) if pair.contains(&b':') => Self {
+                    proof: Some(Proof::Password(digest(&[&pair]))),
+                    of_a_session: pair.starts_with(SESSION_USER.as_bytes()),
+                },
+                _ => Self::unreadable(),
             }
         } else {
-            Self::Unreadable
+            Self::unreadable()
         })
     }
 
     /// A name and a password as SOCKS5 carries them.
     pub(crate) fn password(name: &[u8], password: &[u8]) -> Self {
         // What comes in two parts must not be taken for another division of the same bytes.
-        if name.contains(&b':') { Self::Unreadable } else { Self::Password(password_digest(name, password)) }
+        if name.contains(&b':') {
+            return Self::unreadable();
+        }
+        let proof = Some(Proof::Password(password_digest(name, password)));
+        Self { proof, of_a_session: name.starts_with(SESSION_USER.as_bytes()) }
+    }
+
+    const fn unreadable() -> Self {
+        Self { proof: None, of_a_session: false }
+    }
+
+    /// What they prove.
+    pub(crate) const fn proof(&self) -> Option<&Proof> {
+        self.proof.as_ref()
+    }
+
+    /// Whether they were made for a session, be it one of this gateway or not.
+    pub(crate) const fn are_of_a_session(&self) -> bool {
+        self.of_a_session
     }
 }
 
@@ -259,7 +336,10 @@ mod tests {
     #[test]
     fn what_can_be_met_is_asked_for_and_secrets_are_not_shown() {
         let accounts = accounts();
-        assert_eq!(accounts.challenges().collect::<Vec<_>>(), [r#"Basic realm="exeat""#, r#"Bearer realm="exeat""#]);
+        assert_eq!(
+            accounts.challenges(false).collect::<Vec<_>>(),
+            [r#"Basic realm="exeat""#, r#"Bearer realm="exeat""#]
+        );
         assert!(accounts.required() && !Accounts::default().required());
         assert_eq!(format!("{accounts:?}"), r#"Accounts { users: ["alice", "bob"], tokens: ["ci"] }"#);
         let missing = Auth {

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use exeat_policy::diag::{Code, Diagnostic, Severity, Span};
-use serde::Serialize;
+
+use crate::view::DiagnosticView;
 
 /// Whether colour is welcome on a stream: it is a terminal, and the environment does not set `NO_COLOR` to anything
 /// but the empty string.
@@ -119,20 +120,6 @@ fn printable(text: &str) -> String {
     text.chars().map(|character| if steers(character) { '\u{fffd}' } else { character }).collect()
 }
 
-/// A diagnostic as a JSON object; the order of its keys is part of the format.
-#[derive(Serialize)]
-struct Json<'d> {
-    code: &'static str,
-    severity: &'static str,
-    message: &'d str,
-    file: &'d str,
-    line: u32,
-    column: u32,
-    end_line: u32,
-    end_column: u32,
-    help: &'d str,
-}
-
 /// The diagnostics as JSON lines, in the order given: `code`, `severity`, `message`, `file`, `line`, `column`,
 /// `end_line`, `end_column`, `help`.
 ///
@@ -141,20 +128,8 @@ struct Json<'d> {
 pub(crate) fn render_json(diagnostics: &[Diagnostic]) -> String {
     let mut out = String::new();
     for diagnostic in diagnostics {
-        let (start, end) = (diagnostic.start(), diagnostic.end());
-        let line = Json {
-            code: diagnostic.code.as_str(),
-            severity: diagnostic.severity().as_str(),
-            message: &diagnostic.message,
-            file: diagnostic.source.name(),
-            line: start.line,
-            column: start.column,
-            end_line: end.line,
-            end_column: end.column,
-            help: &diagnostic.help,
-        };
         // Strings and numbers always serialise; there is no map key and no foreign type that could fail.
-        if let Ok(line) = serde_json::to_string(&line) {
+        if let Ok(line) = serde_json::to_string(&DiagnosticView::from(diagnostic)) {
             out.push_str(&line);
             out.push('\n');
         }

@@ -38,7 +38,7 @@ pub(super) struct ServeArgs {
 #[derive(Serialize)]
 struct Ready<'a> {
     proxy: SocketAddr,
-    admin: Option<SocketAddr>,
+    admin: Option<String>,
     /// The local endpoints of MCP servers, by name.
     mcp: BTreeMap<&'a str, String>,
     ca: &'a Path,
@@ -132,10 +132,17 @@ fn raise_descriptor_limit() {
 /// Writes the ready file whole: a reader sees all of it or no file.
 pub(super) fn write_ready(path: &Path, summary: &Summary) -> io::Result<()> {
     let mcp = endpoints(summary).collect();
-    let ready = Ready { proxy: summary.proxy, admin: summary.admin, mcp, ca: &summary.ca, pid: std::process::id() };
+    let admin = admin(summary);
+    let ready = Ready { proxy: summary.proxy, admin, mcp, ca: &summary.ca, pid: std::process::id() };
     let partial = path.with_extension(format!("partial-{}", std::process::id()));
     fs::write(&partial, serde_json::to_string(&ready)? + "\n")?;
     fs::rename(&partial, path)
+}
+
+/// The admin listener as its key spells it.
+fn admin(summary: &Summary) -> Option<String> {
+    let unix = summary.admin_unix.as_ref().map(|path| format!("unix:{}", path.display()));
+    summary.admin.map(|address| address.to_string()).or(unix)
 }
 
 /// The local endpoints of MCP servers.
@@ -148,7 +155,7 @@ fn endpoints(summary: &Summary) -> impl Iterator<Item = (&str, String)> {
 /// Says in a few lines what is served.
 fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::Result<()> {
     let Style { bold, dim, yellow, reset, .. } = style;
-    let Summary { proxy, admin, ca, files, rules: (allowed, blocked), digest, intercepts, .. } = summary;
+    let Summary { proxy, ca, files, rules: (allowed, blocked), digest, intercepts, .. } = summary;
     let scheme = if summary.tls { "https" } else { "http" };
     let files = files.iter().map(|file| &**file).collect::<Vec<_>>().join(", ");
     let digest = digest.get(..19).unwrap_or(digest);
@@ -162,7 +169,10 @@ fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::R
         let (users, tokens) = summary.accounts;
         writeln!(out, "  auth      required: {users} users, {tokens} tokens")?;
     }
-    match admin {
+    match admin(summary) {
+        Some(admin) if summary.admin.is_none() => {
+            writeln!(out, "  admin     {admin}  {dim}/metrics /livez /readyz{reset}")?
+        }
         Some(admin) => writeln!(out, "  admin     http://{admin}  {dim}/metrics /livez /readyz{reset}")?,
         None => writeln!(out, "  admin     off")?,
     }

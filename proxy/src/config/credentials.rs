@@ -35,7 +35,7 @@ impl Binding {
     }
 
     /// The file that it writes, if it writes one.
-    pub(super) fn store(&self) -> Option<&Path> {
+    pub(crate) fn store(&self) -> Option<&Path> {
         match self {
             Self::OAuth(source) => match &source.grant {
                 Grant::RefreshToken { store, .. } => Some(store),
@@ -53,6 +53,16 @@ pub enum SecretSource {
     Env(String),
     /// A file, read again when it changes; one line end at its end is not part of the value.
     File(PathBuf),
+}
+
+impl SecretSource {
+    /// The file, where it is one.
+    pub(crate) fn file(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Env(_) => None,
+            Self::File(path) => Some(path),
+        }
+    }
 }
 
 /// A program that prints a secret.

@@ -23,6 +23,8 @@ use http::HeaderName;
 mod credentials;
 mod read;
 
+pub(crate) use read::{Bound, session_bindings, session_time};
+
 pub use credentials::{
     AuthorizationServer, Binding, ClientAuth, CommandSource, Encoded, Grant, OAuthSource, Place, Redact, RedactKeys,
     RedactScope, SecretSource,
@@ -57,7 +59,7 @@ pub struct Config {
     pub audit: Audit,
     /// The admin listener.
     pub admin: Admin,
-    /// What `exeat run` closes in.
+    /// Sessions: those of others, and what `exeat run` closes in.
     pub sessions: Sessions,
 }
 
@@ -67,7 +69,7 @@ impl Config {
         let auth = &self.listen.auth;
         let accounts = auth.users.values().chain(auth.tokens.values());
         let bound = self.bindings.values().flat_map(Binding::secrets);
-        bound.chain(accounts).chain(&self.upstream.proxy_authorization)
+        bound.chain(accounts).chain(&self.upstream.proxy_authorization).chain(&self.admin.token)
     }
 
     /// The variables of the environment that hold secrets of the gateway, or let its programs get at them.
@@ -146,11 +148,13 @@ pub struct PolicySection {
     pub mode: Mode,
     /// Manifests to load when the command line names none, outermost layer first.
     pub manifests: Vec<PathBuf>,
+    /// Whether manifests and config are loaded anew when one of their files changes.
+    pub watch: bool,
 }
 
 impl Default for PolicySection {
     fn default() -> Self {
-        Self { default: DefaultVerdict::Allow, mode: Mode::Enforce, manifests: Vec::new() }
+        Self { default: DefaultVerdict::Allow, mode: Mode::Enforce, manifests: Vec::new(), watch: false }
     }
 }
 
@@ -416,7 +420,9 @@ pub enum OnFull {
 #[derive(Clone, Debug)]
 pub struct Admin {
     /// The admin listener; none when it is off.
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<AdminListen>,
+    /// The bearer token that has to be shown there; none where none has to be.
+    pub token: Option<SecretSource>,
     /// How often the readiness of the manifests' servers is checked; none for only when asked.
     pub readiness_interval: Option<Duration>,
 }
@@ -424,15 +430,31 @@ pub struct Admin {
 impl Default for Admin {
     fn default() -> Self {
         Self {
-            listen: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
+            listen: Some(AdminListen::Tcp(SocketAddr::from(([127, 0, 0, 1], 9180)))),
+            token: None,
             readiness_interval: Some(Duration::from_secs(300)),
         }
     }
 }
 
+/// Where the admin listener is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdminListen {
+    /// A TCP port.
+    Tcp(SocketAddr),
+    /// A Unix socket, which its owner alone can connect to.
+    Unix(PathBuf),
+}
+
 /// `[sessions]`.
 #[derive(Clone, Debug)]
 pub struct Sessions {
+    /// How many sessions there may be beside the gateway's own.
+    pub max: usize,
+    /// How long a session lasts that does not say.
+    pub ttl: Duration,
+    /// The longest that one may last.
+    pub max_ttl: Duration,
     /// What to do about confinement.
     pub isolate: Isolate,
     /// Ports on which connections are caught, beside those that a rule names.
@@ -443,7 +465,8 @@ pub struct Sessions {
 
 impl Default for Sessions {
     fn default() -> Self {
-        Self { isolate: Isolate::Auto, catch: vec![22, 80, 443], sockets: Vec::new() }
+        let (ttl, max_ttl) = (Duration::from_secs(3600), Duration::from_secs(24 * 3600));
+        Self { max: 100, ttl, max_ttl, isolate: Isolate::Auto, catch: vec![22, 80, 443], sockets: Vec::new() }
     }
 }
 

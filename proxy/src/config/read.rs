@@ -22,9 +22,12 @@ mod network;
 mod oauth;
 mod overrides;
 mod sections;
+mod session;
 mod sessions;
 mod sources;
 mod upstream;
+
+pub(crate) use session::{Bound, bindings as session_bindings, time as session_time};
 
 impl Config {
     /// Reads a config file onto the defaults.
@@ -115,7 +118,7 @@ impl Reader {
         upstream::upstream(fields.section("upstream"), layer, &mut config.upstream);
         limits::limits(fields.section("limits"), &mut config.limits);
         audit::audit(fields.section("audit"), layer, &mut config.audit);
-        network::admin(fields.section("admin"), &mut config.admin);
+        network::admin(fields.section("admin"), layer, &mut config.admin);
         sessions::sessions(fields.section("sessions"), layer, &mut config.sessions);
         fields.finish();
     }

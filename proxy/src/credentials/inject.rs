@@ -3,7 +3,7 @@
 //! An injection belongs to an origin and a path prefix, and is found by the one parsed target that policy judged and
 //! that is dialled. Where two prefixes of an origin cover a request, the longer one counts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use exeat_policy::Reason;
@@ -31,8 +31,13 @@ pub(crate) struct Injection {
     pub(crate) prefix: Prefix,
     /// The fields.
     pub(crate) fields: Vec<(HeaderName, HeaderValueSpec)>,
+    /// What the server goes by in metrics.
+    pub(crate) label: Arc<str>,
     /// Whether its placeholders are a user's own: bound by the session and by nothing else.
     pub(crate) user: bool,
+    /// Which bindings of the gateway it may use: all, or where a session declares the server itself, those that the
+    /// session was given.
+    pub(crate) lent: Option<Arc<BTreeSet<String>>>,
     /// Whether the fields may go over plain http: only to a loopback address.
     pub(crate) plain_http: bool,
     /// What of its answers is searched for the values.
@@ -119,7 +124,10 @@ impl Credentials {
 #[derive(Debug, Default)]
 pub(crate) struct Injector {
     by_origin: HashMap<Origin, Vec<Injection>>,
-    sources: Sources,
+    /// The gateway's own bindings.
+    sources: Arc<Sources>,
+    /// Those of the session, which come first; none for the gateway's own session.
+    own: Option<Arc<Sources>>,
 }
 
 /// Why a request must not go out, since it could only go bare.
@@ -133,8 +141,9 @@ pub(crate) struct InjectError {
 }
 
 impl Injector {
-    /// Takes injections, each of which names a place, and the sources of their placeholders.
-    pub(crate) fn new(injections: Vec<Injection>, sources: Sources) -> Self {
+    /// Takes injections, each of which names a place, and the sources of their placeholders: the gateway's and the
+    /// session's own.
+    pub(crate) fn new(injections: Vec<Injection>, sources: Arc<Sources>, own: Option<Arc<Sources>>) -> Self {
         let mut by_origin: HashMap<Origin, Vec<Injection>> = HashMap::new();
         for injection in injections.into_iter().filter(|injection| !injection.fields.is_empty()) {
             by_origin.entry(origin(&injection.prefix)).or_default().push(injection);
@@ -142,7 +151,7 @@ impl Injector {
         for injections in by_origin.values_mut() {
             injections.sort_by_key(|injection| std::cmp::Reverse(injection.prefix.path().len()));
         }
-        Self { by_origin, sources }
+        Self { by_origin, sources, own }
     }
 
     /// All injections.
@@ -206,16 +215,26 @@ impl Injector {
         })
     }
 
-    /// Gets the values of an injection, for one request. `session` holds the bindings of the session that asks.
+    /// Where the value of a placeholder comes from. A session's own binding comes before the gateway's of the same name,
+    /// and where it has no value nothing takes its place.
+    fn source(&self, injection: &Injection, placeholder: &str) -> Result<&Sources, SourceError> {
+        if let Some(own) = self.own.as_ref().filter(|own| own.has(placeholder)) {
+            return Ok(own);
+        }
+        if injection.user {
+            return Err(SourceError::NoUser(placeholder.to_owned()));
+        }
+        match &injection.lent {
+            Some(lent) if !lent.contains(placeholder) => Err(SourceError::Unbound(placeholder.to_owned())),
+            Some(_) | None => Ok(&self.sources),
+        }
+    }
+
+    /// Gets the values of an injection, for one request.
     ///
     /// # Errors
     /// A value that is not there or cannot be sent: the request must not go out.
-    pub(crate) async fn credentials(
-        &self,
-        injection: &Injection,
-        session: Option<&Sources>,
-        way: &Errand,
-    ) -> Result<Credentials, InjectError> {
+    pub(crate) async fn credentials(&self, injection: &Injection, way: &Errand) -> Result<Credentials, InjectError> {
         let (mut fields, mut values) = (Vec::new(), Vec::new());
         for (name, spec) in &injection.fields {
             let field = match spec {
@@ -226,11 +245,7 @@ impl Injector {
                 })?,
                 HeaderValueSpec::Placeholder(placeholder) => {
                     let unusable = |error| SourceError::Stored(placeholder.clone(), error);
-                    let value = match (injection.user, session) {
-                        (false, _) => self.sources.value(placeholder, way).await,
-                        (true, Some(session)) => session.value(placeholder, way).await,
-                        (true, None) => Err(SourceError::NoUser(placeholder.clone())),
-                    }?;
+                    let value = self.source(injection, placeholder)?.value(placeholder, way).await?;
                     let field = to_header(&value.secret).map_err(unusable)?;
                     values.push(value);
                     field
@@ -249,15 +264,14 @@ impl Injector {
             names.map(move |name| (injection, name))
         });
         let problem = |(injection, name): (&Injection, &str)| {
-            let problem =
-                if injection.user { Some(SourceError::NoUser(name.to_owned())) } else { self.sources.problem(name) };
+            let problem = self.source(injection, name).map_or_else(Some, |sources| sources.problem(name));
             Some((Arc::clone(&injection.server), problem?))
         };
         placeholders.filter_map(problem).collect()
     }
 
-    /// Where the values come from.
-    pub(crate) const fn sources(&self) -> &Sources {
+    /// Where the values of the gateway's own bindings come from.
+    pub(crate) const fn sources(&self) -> &Arc<Sources> {
         &self.sources
     }
 }
@@ -312,7 +326,8 @@ mod tests {
         let plain_http = prefix.host().as_str() == "127.0.0.1";
         let fields = vec![(http::header::AUTHORIZATION, value)];
         let (redact, redactor) = Default::default();
-        Injection { server: server.into(), prefix, fields, user: false, plain_http, redact, redactor }
+        let (server, label) = (server.into(), server.into());
+        Injection { server, label, prefix, fields, user: false, lent: None, plain_http, redact, redactor }
     }
 
     fn literal(text: &str) -> HeaderValueSpec {
@@ -320,6 +335,10 @@ mod tests {
     }
 
     fn injector() -> Injector {
+        injector_of(None)
+    }
+
+    fn injector_of(own: Option<Sources>) -> Injector {
         let key = Binding::Stored(SecretSource::Env("CARGO_MANIFEST_DIR".to_owned()));
         Injector::new(
             vec![
@@ -334,7 +353,8 @@ mod tests {
                     ..injection("user", "https://user.test/", HeaderValueSpec::Placeholder("KEY".to_owned()))
                 },
             ],
-            Sources::new(&BTreeMap::from([("KEY".to_owned(), key)]), None),
+            Arc::new(Sources::new(&BTreeMap::from([("KEY".to_owned(), key)]), None)),
+            own.map(Arc::new),
         )
     }
 
@@ -370,13 +390,9 @@ mod tests {
         assert_eq!(refused.reason, Reason::MethodRefused);
     }
 
-    async fn credentials(
-        injector: &Injector,
-        url: &str,
-        session: Option<&Sources>,
-    ) -> Result<Credentials, InjectError> {
+    async fn credentials(injector: &Injector, url: &str) -> Result<Credentials, InjectError> {
         let injection = injector.find(&Target::parse(url).unwrap(), &Method::GET).unwrap().unwrap();
-        injector.credentials(injection, session, &way()).await
+        injector.credentials(injection, &way()).await
     }
 
     #[tokio::test]
@@ -385,7 +401,7 @@ mod tests {
         for value in ["mine", "mine too"] {
             headers.append("AUTHORIZATION", HeaderValue::from_static(value));
         }
-        let credentials = credentials(&injector(), "https://api.test/mcp", None).await.unwrap();
+        let credentials = credentials(&injector(), "https://api.test/mcp").await.unwrap();
         assert_eq!(credentials.put_on(&mut headers), [http::header::AUTHORIZATION]);
         let values: Vec<_> = headers.get_all("authorization").iter().collect();
         assert_eq!(values, ["inner"]);
@@ -405,34 +421,63 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_forwarded_bare() {
         let injector = injector();
-        let error = credentials(&injector, "https://unbound.test/x", None).await.unwrap_err();
+        let error = credentials(&injector, "https://unbound.test/x").await.unwrap_err();
         assert_eq!(error.reason, Reason::CredentialUnbound);
         assert!(error.detail.contains("${NOPE}"), "{}", error.detail);
         assert_eq!(injector.problems().len(), 2);
     }
 
+    fn session(name: &str, variable: &str) -> Sources {
+        let own = Binding::Stored(SecretSource::Env(variable.to_owned()));
+        Sources::of_session(
+            &BTreeMap::from([(name.to_owned(), own)]),
+            [("GIVEN".to_owned(), "given".to_owned().into())],
+        )
+    }
+
+    async fn put_on(injector: &Injector, url: &str) -> Result<String, Reason> {
+        let credentials = credentials(injector, url).await.map_err(|error| error.reason)?;
+        let mut headers = HeaderMap::new();
+        credentials.put_on(&mut headers);
+        Ok(headers["authorization"].to_str().unwrap().to_owned())
+    }
+
     #[tokio::test]
     async fn a_users_value_is_the_sessions_own_and_no_other() {
-        let injector = injector();
-        let error = credentials(&injector, "https://user.test/", None).await.unwrap_err();
+        let error = credentials(&injector(), "https://user.test/").await.unwrap_err();
         assert!(error.reason == Reason::CredentialUnbound && error.detail.contains("user's own"), "{}", error.detail);
-        let elsewhere = Sources::default();
-        let error = credentials(&injector, "https://user.test/", Some(&elsewhere)).await.unwrap_err();
-        assert_eq!(error.reason, Reason::CredentialUnbound, "no fall-back to the gateway's binding");
-        let own = Binding::Stored(SecretSource::Env("CARGO_PKG_NAME".to_owned()));
-        let session = Sources::new(&BTreeMap::from([("KEY".to_owned(), own)]), None);
-        let mut headers = HeaderMap::new();
-        credentials(&injector, "https://user.test/", Some(&session)).await.unwrap().put_on(&mut headers);
-        assert_eq!(headers["authorization"], "exeat");
-        credentials(&injector, "https://bound.test/", Some(&session)).await.unwrap().put_on(&mut headers);
-        assert_eq!(headers["authorization"], env!("CARGO_MANIFEST_DIR"));
+        let elsewhere = injector_of(Some(session("OTHER", "CARGO_PKG_NAME")));
+        let error = put_on(&elsewhere, "https://user.test/").await.unwrap_err();
+        assert_eq!(error, Reason::CredentialUnbound, "no fall-back to the gateway's binding");
+        assert_eq!(put_on(&elsewhere, "https://bound.test/").await.as_deref(), Ok(env!("CARGO_MANIFEST_DIR")));
+        let own = injector_of(Some(session("KEY", "CARGO_PKG_NAME")));
+        for url in ["https://user.test/", "https://bound.test/"] {
+            assert_eq!(put_on(&own, url).await.as_deref(), Ok("exeat"), "{url}: its own comes first");
+        }
+        let without = injector_of(Some(session("KEY", "EXEAT_TEST_NEVER_SET")));
+        assert_eq!(put_on(&without, "https://bound.test/").await, Err(Reason::CredentialUnavailable), "no fall-back");
+    }
+
+    #[tokio::test]
+    async fn a_server_of_a_sessions_own_gets_what_it_was_lent() {
+        let lent = |names: &[&str]| Some(Arc::new(names.iter().map(|&name| name.to_owned()).collect()));
+        for (names, expected) in
+            [(&[][..], Err(Reason::CredentialUnbound)), (&["KEY"], Ok(env!("CARGO_MANIFEST_DIR").to_owned()))]
+        {
+            let place = HeaderValueSpec::Placeholder("KEY".to_owned());
+            let injection = Injection { lent: lent(names), ..injection("s", "https://own.test/", place) };
+            let key = Binding::Stored(SecretSource::Env("CARGO_MANIFEST_DIR".to_owned()));
+            let sources = Sources::new(&BTreeMap::from([("KEY".to_owned(), key)]), None);
+            let injector = Injector::new(vec![injection], Arc::new(sources), None);
+            assert_eq!(put_on(&injector, "https://own.test/").await, expected, "{names:?}");
+        }
     }
 
     #[tokio::test]
     async fn a_redactor_is_made_once_for_the_same_values() {
         let injector = injector();
-        let first = credentials(&injector, "https://bound.test/", None).await.unwrap().redactor.unwrap();
-        let second = credentials(&injector, "https://bound.test/", None).await.unwrap().redactor.unwrap();
+        let first = credentials(&injector, "https://bound.test/").await.unwrap().redactor.unwrap();
+        let second = credentials(&injector, "https://bound.test/").await.unwrap().redactor.unwrap();
         assert!(Arc::ptr_eq(&first, &second));
     }
 

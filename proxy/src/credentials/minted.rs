@@ -55,6 +55,8 @@ type Minting = BoxFuture<'static, Result<Fresh, MintError>>;
 /// A binding whose values are minted.
 pub(crate) struct Minted {
     name: String,
+    /// What it goes by in metrics.
+    label: Arc<str>,
     mint: Box<dyn Fn(Errand) -> Minting + Send + Sync>,
     /// The files with secrets in them that its maker needs.
     files: Vec<PathBuf>,
@@ -92,27 +94,33 @@ type Landed = Result<Held, MintError>;
 
 impl Minted {
     /// A binding whose values a program prints.
-    pub(super) fn command(name: &str, source: &CommandSource) -> Arc<Self> {
+    pub(super) fn command(name: &str, label: &str, source: &CommandSource) -> Arc<Self> {
         let source = Arc::new(source.clone());
         let mint = move |_| -> Minting {
             let source = Arc::clone(&source);
             Box::pin(async move { command::run(&source).await })
         };
-        Self::new(name, Vec::new(), mint)
+        Self::new(name, label, Vec::new(), mint)
     }
 
     /// A binding whose values an authorization server issues.
-    pub(super) fn oauth(name: &str, source: &OAuthSource) -> Arc<Self> {
+    pub(super) fn oauth(name: &str, label: &str, source: &OAuthSource) -> Arc<Self> {
         let oauth = Arc::new(OAuth::new(source));
         let mint = move |way: Errand| -> Minting {
             let oauth = Arc::clone(&oauth);
             Box::pin(async move { oauth.mint(&way.route).await })
         };
-        Self::new(name, source.secret_files(), mint)
+        Self::new(name, label, source.secret_files(), mint)
     }
 
-    fn new(name: &str, files: Vec<PathBuf>, mint: impl Fn(Errand) -> Minting + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self { name: name.to_owned(), mint: Box::new(mint), files, state: Mutex::default() })
+    fn new(
+        name: &str,
+        label: &str,
+        files: Vec<PathBuf>,
+        mint: impl Fn(Errand) -> Minting + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let (name, label) = (name.to_owned(), label.into());
+        Arc::new(Self { name, label, mint: Box::new(mint), files, state: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -175,10 +183,10 @@ impl Minted {
         let mut state = self.state();
         state.flight = None;
         let now = Instant::now();
-        metrics.count_refresh(&self.name, minted.is_ok());
+        metrics.count_refresh(&self.label, minted.is_ok());
         match minted {
             Ok(Fresh { secret, lifetime }) => {
-                metrics.show_expiry(&self.name, SystemTime::now() + lifetime);
+                metrics.show_expiry(&self.label, SystemTime::now() + lifetime);
                 state.serial += 1;
                 state.failures = 0;
                 state.failed = None;
@@ -259,15 +267,15 @@ pub(super) mod tests {
     use tokio::time::{advance, sleep};
 
     use super::*;
-    use crate::guard::Guard;
+    use crate::guard::{Guard, OwnListeners};
     use crate::upstream::{ClientTls, Resolver};
 
     pub(in super::super) fn way() -> Errand {
         Errand {
             route: Arc::new(Route {
                 generation: 1,
-                guard: Guard::new(Grants::default(), Vec::new(), Vec::new()),
-                resolver: Resolver::new(BTreeMap::new(), Vec::new()),
+                guard: Guard::new(Grants::default(), Vec::new(), OwnListeners::default()),
+                resolver: Arc::new(Resolver::new(BTreeMap::new(), Vec::new())),
                 next_proxy: None,
                 tls: ClientTls::new(Vec::new()),
                 connect_time: Duration::from_secs(1),
@@ -299,7 +307,7 @@ pub(super) mod tests {
                 Ok(Fresh { secret: format!("value {number}").into(), lifetime: Duration::from_secs(lifetime) })
             })
         };
-        (Minted::new("T", Vec::new(), mint), maker)
+        (Minted::new("T", "T", Vec::new(), mint), maker)
     }
 
     async fn value(minted: &Arc<Minted>, way: &Errand) -> Result<String, MintError> {

@@ -9,6 +9,7 @@ use super::error::SourceError;
 use super::minted::{Errand, Minted};
 use super::stored::Stored;
 use crate::config::Binding;
+use crate::metrics::SESSION_LABEL;
 
 /// All configured sources.
 #[derive(Debug, Default)]
@@ -53,12 +54,35 @@ impl Sources {
             let minted = match (binding, kept(name, binding)) {
                 (Binding::Stored(place), _) => return Source::Stored(Stored::new(place)),
                 (_, Some(minted)) => minted,
-                (Binding::Command(source), None) => Minted::command(name, source),
-                (Binding::OAuth(source), None) => Minted::oauth(name, source),
+                (Binding::Command(source), None) => Minted::command(name, name, source),
+                (Binding::OAuth(source), None) => Minted::oauth(name, name, source),
             };
             Source::Minted { minted, binding: binding.clone() }
         };
         Self { by_name: bindings.iter().map(|(name, binding)| (name.clone(), source(name, binding))).collect() }
+    }
+
+    /// The bindings of a session, and the values that were handed over with it.
+    pub(crate) fn of_session(
+        bindings: &BTreeMap<String, Binding>,
+        given: impl IntoIterator<Item = (String, SecretString)>,
+    ) -> Self {
+        let source = |name: &str, binding: &Binding| {
+            let minted = match binding {
+                Binding::Stored(place) => return Source::Stored(Stored::new(place)),
+                Binding::Command(source) => Minted::command(name, SESSION_LABEL, source),
+                Binding::OAuth(source) => Minted::oauth(name, SESSION_LABEL, source),
+            };
+            Source::Minted { minted, binding: binding.clone() }
+        };
+        let bound = bindings.iter().map(|(name, binding)| (name.clone(), source(name, binding)));
+        let given = given.into_iter().map(|(name, secret)| (name, Source::Stored(Stored::given(secret))));
+        Self { by_name: bound.chain(given).collect() }
+    }
+
+    /// Whether there is a binding of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
     }
 
     /// The value of a placeholder.

@@ -1,4 +1,4 @@
-//! Secrets that are kept in a place: variables and files.
+//! Secrets that are kept in a place: variables, files, and the memory of a session that was handed them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -22,6 +22,7 @@ pub(crate) struct Stored(Place);
 
 #[derive(Debug)]
 enum Place {
+    Given(Arc<SecretString>),
     Env { variable: String, value: Option<Arc<SecretString>> },
     File { path: PathBuf, cache: Mutex<Option<Cached>> },
 }
@@ -59,12 +60,18 @@ impl Stored {
         })
     }
 
+    /// A secret that was handed over and is kept nowhere else.
+    pub(crate) fn given(secret: SecretString) -> Self {
+        Self(Place::Given(Arc::new(secret)))
+    }
+
     /// The secret as it is now. The same value is the same `Arc` for as long as the source does not change.
     ///
     /// # Errors
     /// There is none.
     pub(crate) fn secret(&self) -> Result<Arc<SecretString>, StoredError> {
         let secret = match &self.0 {
+            Place::Given(secret) => Arc::clone(secret),
             Place::Env { variable, value } => value.clone().ok_or_else(|| StoredError::EnvMissing(variable.clone()))?,
             Place::File { path, cache } => read(path, cache)?,
         };
@@ -82,7 +89,7 @@ impl Stored {
     /// What makes the place a bad one for a secret.
     pub(crate) fn warning(&self) -> Option<String> {
         match &self.0 {
-            Place::Env { .. } => None,
+            Place::Given(_) | Place::Env { .. } => None,
             Place::File { path, .. } => exposure(path),
         }
     }

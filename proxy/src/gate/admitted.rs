@@ -23,7 +23,11 @@ struct Seen {
 
 impl Admitted {
     /// Takes note that somebody was let in: by the credentials of `account`, or as one of the session that `gate` is for.
+    /// Who needed neither is let in for good.
     pub(crate) fn note(&self, gate: &Arc<Gate>, account: Option<&Arc<Account>>) {
+        if account.is_none() && gate.session.is_base() {
+            return;
+        }
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.iter().any(|seen| Arc::ptr_eq(&seen.gate, gate) && seen.account.as_ref() == account) {
             return;

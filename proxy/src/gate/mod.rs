@@ -6,6 +6,7 @@
 
 mod admitted;
 mod authenticate;
+mod directory;
 mod fields;
 mod mcp;
 mod name;
@@ -24,12 +25,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) use admitted::Admitted;
 pub(crate) use authenticate::Unauthenticated;
+pub(crate) use directory::{Directory, Identity};
 pub(crate) use fields::{Pseudonym, clean_answer};
 pub(crate) use mcp::ReviewedBody;
 pub(crate) use refusal::{Refusal, Subject};
-pub(crate) use session::Session;
-#[allow(unused_imports, reason = "for events")]
-pub(crate) use session::SessionId;
+pub(crate) use session::{Session, SessionId};
 
 use crate::audit::{Audit, Ending, Entry};
 use crate::auth::{Account, Limiter};
@@ -62,6 +62,8 @@ pub(crate) struct Gate {
     pub(crate) wrong_credentials: Arc<Limiter>,
     /// What was checked of the manifests' servers.
     pub(crate) board: Board,
+    /// The other sessions, by what their clients show.
+    pub(crate) directory: Arc<Directory>,
     /// Whether every way in refuses what it must.
     pub(crate) must_deny: MustDeny,
     /// How this gateway signs Via.
@@ -79,6 +81,13 @@ pub(crate) struct Caller {
     pub(crate) client: Client,
     /// Which way the request came in.
     pub(crate) entry: Entry,
+}
+
+/// A place among the tunnels of the gateway, and among those of a session that has a limit of its own.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    _of_all: OwnedSemaphorePermit,
+    _of_session: Option<OwnedSemaphorePermit>,
 }
 
 impl Caller {
@@ -101,6 +110,15 @@ pub(crate) enum Switch {
 }
 
 impl Switch {
+    /// The gate that it goes through.
+    pub(crate) const fn gate(&self) -> &Arc<Gate> {
+        match self {
+            Self::Blind(blind) => &blind.gate,
+            Self::Inspect(inspect) => &inspect.gate,
+            Self::Upgraded(upgraded) => &upgraded.gate,
+        }
+    }
+
     /// Has its end taken down.
     pub(crate) fn end_with(&mut self, end: Option<Box<Ending>>) {
         match self {
@@ -114,6 +132,8 @@ impl Switch {
 /// A blind tunnel that is about to begin.
 #[derive(Debug)]
 pub(crate) struct Blind {
+    /// The gate that it goes through.
+    pub(crate) gate: Arc<Gate>,
     /// Where it leads.
     pub(crate) authority: Authority,
     /// The connection.
@@ -123,7 +143,7 @@ pub(crate) struct Blind {
     /// Who was let in to ask for it.
     pub(crate) account: Option<Arc<Account>>,
     /// Its place among the tunnels.
-    pub(crate) slot: OwnedSemaphorePermit,
+    pub(crate) slot: Slot,
     /// Where its end is taken down.
     pub(crate) ending: Option<Box<Ending>>,
 }
@@ -131,12 +151,14 @@ pub(crate) struct Blind {
 /// An inspected tunnel that is about to begin.
 #[derive(Debug)]
 pub(crate) struct Inspect {
+    /// The gate that each request goes through.
+    pub(crate) gate: Arc<Gate>,
     /// Where it leads.
     pub(crate) authority: Authority,
     /// Who asked for it.
     pub(crate) client: Client,
     /// Its place among the tunnels.
-    pub(crate) slot: OwnedSemaphorePermit,
+    pub(crate) slot: Slot,
     /// Where its end is taken down.
     pub(crate) ending: Option<Box<Ending>>,
 }
@@ -144,6 +166,8 @@ pub(crate) struct Inspect {
 /// An upgraded connection that is about to begin.
 #[derive(Debug)]
 pub(crate) struct UpgradedTunnel {
+    /// The gate that it goes through.
+    pub(crate) gate: Arc<Gate>,
     /// What was asked for.
     pub(crate) target: exeat_policy::target::Target,
     /// The connection.
@@ -151,7 +175,7 @@ pub(crate) struct UpgradedTunnel {
     /// Who was let in to ask for it.
     pub(crate) account: Option<Arc<Account>>,
     /// Its place among the tunnels.
-    pub(crate) slot: OwnedSemaphorePermit,
+    pub(crate) slot: Slot,
     /// Where its end is taken down.
     pub(crate) ending: Option<Box<Ending>>,
 }

@@ -11,6 +11,7 @@ use super::{Caller, Gate};
 use crate::audit::{AskedFor, Ending, Outcome, PolicyView, Record, Unrecorded};
 use crate::credentials::InjectError;
 use crate::listener::http1::ResponseBody;
+use crate::quota::Limit;
 use crate::respond::{Problem, ProblemPolicy};
 use crate::snapshot::Snapshot;
 use crate::tunnel::Kind;
@@ -36,6 +37,12 @@ impl Refusal {
 impl From<Reason> for Refusal {
     fn from(reason: Reason) -> Self {
         Self { reason, outside: None, inside: String::new() }
+    }
+}
+
+impl From<Limit> for Refusal {
+    fn from(limit: Limit) -> Self {
+        Self::new(limit.reason(), format_args!("the session has reached its limit of {}", limit.as_str()))
     }
 }
 

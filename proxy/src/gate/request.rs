@@ -10,15 +10,15 @@ use exeat_policy::Reason;
 use exeat_policy::pattern::Pattern;
 use exeat_policy::target::{Scheme, Target};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use prometheus::IntCounter;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::fields::{clean_answer, connection_lists, lists, remove_hop_by_hop};
 use super::mcp::McpWay;
 use super::outgoing::Outgoing;
 use super::redaction::Redaction;
 use super::refusal::{Leaving, Refusal, Subject};
-use super::{Caller, Gate, Switch, UpgradedTunnel};
+use super::{Caller, Gate, Slot, Switch, UpgradedTunnel};
 use crate::audit::{AskedFor, Ending, Entry, Outcome};
 use crate::client::Address;
 use crate::credentials::{Credentials, Errand, Injection};
@@ -27,6 +27,7 @@ use crate::listener::http1::head::Framing;
 use crate::listener::http1::{Exchange, Head, Interim, Reply, RequestBody, ResponseBody};
 use crate::metrics::TunnelResult;
 use crate::permit::{self, Permit};
+use crate::quota::Meter;
 use crate::snapshot::Snapshot;
 use crate::tunnel::Kind;
 use crate::upstream::{Failure, Fate, Lease, Protocol, Speaks, Unsent, UpstreamBody, Wait};
@@ -53,6 +54,9 @@ impl Gate {
             server: None,
             pattern: Some(&Patterns(&target)),
         };
+        if let Err(limit) = self.session.take() {
+            return Reply::Response(self.refused(&subject, limit.into()));
+        }
         let Some(permit) = judged.leave else {
             return Reply::Response(self.refused(&subject, judged.reason.into()));
         };
@@ -70,7 +74,7 @@ impl Gate {
     }
 
     pub(super) async fn send_permitted<'a>(
-        &self,
+        self: &Arc<Self>,
         subject: &mut Subject<'a>,
         reason: Reason,
         permit: &Permit,
@@ -100,9 +104,9 @@ impl Gate {
             Ok(ending) => ending,
             Err(refusal) => return Reply::Response(self.explain(subject, refusal)),
         };
-        body.count_into(&self.metrics.bytes_up, ending.as_ref().map(|ending| Arc::clone(&ending.up)));
-        if let Some(server) = subject.server {
-            self.metrics.count_injection(server, true);
+        body.count_into(self.meter(&self.metrics.bytes_up).with(ending.as_ref().map(|ending| Arc::clone(&ending.up))));
+        if let Some(injection) = prepared.injection {
+            self.metrics.count_injection(&injection.label, true);
         }
         let Prepared { method, headers, outgoing, websocket, .. } = prepared;
         let mut request = Request::new(body);
@@ -161,16 +165,15 @@ impl Gate {
             None => Bound::default(),
             Some(injection) => {
                 let errand = Errand { route: Arc::clone(&snapshot.route), metrics: Arc::clone(&self.metrics) };
-                // A gateway has one session in this version, and nobody's own bindings.
-                let credentials = snapshot.injector.credentials(injection, None, &errand).await;
+                let credentials = snapshot.injector.credentials(injection, &errand).await;
                 if credentials.is_err() {
-                    self.metrics.count_injection(&injection.server, false);
+                    self.metrics.count_injection(&injection.label, false);
                 }
                 let credentials = if prepared.hopeless { credentials?.hopeless() } else { credentials? };
                 let names = credentials.put_on(&mut prepared.headers);
                 let redactor = credentials.redactor.clone();
                 let redaction = redactor
-                    .map(|redactor| Redaction::new(redactor, injection.redact, &injection.server, &self.metrics));
+                    .map(|redactor| Redaction::new(redactor, injection.redact, &injection.label, &self.metrics));
                 if let Some(redaction) = &redaction {
                     redaction.prepare(&mut prepared.headers);
                 }
@@ -179,6 +182,11 @@ impl Gate {
         };
         let lease = self.upstream.connect(&snapshot.route, permit, speaks, prepared.once).await?;
         Ok((bound, lease))
+    }
+
+    /// Counts bytes for the metrics and for the session.
+    fn meter(&self, counter: &IntCounter) -> Meter {
+        Meter::new(counter, self.session.quota())
     }
 
     /// Makes the head that goes upstream, but for its credentials; what is only `reported` gets none.
@@ -260,7 +268,7 @@ impl Gate {
         let (mut parts, mut body) = response.into_parts();
         clean_answer(&mut parts.headers);
         self.pseudonym.sign(&mut parts.headers, parts.version);
-        body.count_into(&self.metrics.bytes_down);
+        body.count_into(self.meter(&self.metrics.bytes_down));
         let body = match redaction {
             Some(redaction) => redaction.body(&parts.headers, body)?,
             None => ResponseBody::Upstream(Box::new(body)),
@@ -270,7 +278,7 @@ impl Gate {
 
     /// Opens a WebSocket, if that is what upstream's 101 means.
     fn switch(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         response: Response<UpstreamBody>,
         websocket: WebSocket,
@@ -295,7 +303,8 @@ impl Gate {
         parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         self.metrics.count_tunnel(Kind::Upgraded, TunnelResult::Opened);
         let account = caller.client.account.clone();
-        let tunnel = UpgradedTunnel { target: target.clone(), upstream, account, slot, ending: ending.take() };
+        let (gate, ending) = (Arc::clone(self), ending.take());
+        let tunnel = UpgradedTunnel { gate, target: target.clone(), upstream, account, slot, ending };
         Ok(Reply::Switch(Response::from_parts(parts, ()), Switch::Upgraded(Box::new(tunnel))))
     }
 }
@@ -357,7 +366,7 @@ fn speaks(caller: &Caller, target: &Target, http2: bool, websocket: bool) -> Spe
 struct WebSocket {
     /// What upstream's `Sec-WebSocket-Accept` has to be (RFC 6455 section 4.2.2).
     accept: String,
-    slot: Option<OwnedSemaphorePermit>,
+    slot: Option<Slot>,
 }
 
 /// Recognises the opening handshake of a WebSocket (RFC 6455 section 4.2.1). Other upgrades, h2c among them, are not

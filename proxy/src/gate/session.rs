@@ -5,10 +5,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ring::rand::{SecureRandom as _, SystemRandom};
 
+use super::Gate;
 use crate::drain::{self, Drain, Trigger};
+use crate::quota::{Limit, Quota};
 
 /// The name of a session, which no other session of any gateway has: 32 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,13 +44,45 @@ pub(crate) struct Session {
     id: SessionId,
     end: Trigger,
     ended: Drain,
+    /// What its clients are called in the log; none for the gateway's own session.
+    user: Option<Arc<str>>,
+    quota: Option<Arc<Quota>>,
 }
 
 impl Session {
-    /// A session that begins.
-    pub(crate) fn new() -> Self {
+    /// The session of the gateway itself.
+    pub(crate) fn base() -> Self {
         let (end, ended) = drain::pair();
-        Self { id: SessionId::new(), end, ended }
+        Self { id: SessionId::new(), end, ended, user: None, quota: None }
+    }
+
+    /// A session that begins, whose clients are called `user` in the log.
+    pub(crate) fn new(id: SessionId, user: Arc<str>, quota: Quota) -> Self {
+        let (end, ended) = drain::pair();
+        Self { id, end, ended, user: Some(user), quota: Some(Arc::new(quota)) }
+    }
+
+    /// Whether it is the gateway's own.
+    pub(crate) const fn is_base(&self) -> bool {
+        self.user.is_none()
+    }
+
+    /// What its clients are called in the log.
+    pub(crate) fn user(&self) -> Arc<str> {
+        self.user.clone().unwrap_or_else(|| "gateway".into())
+    }
+
+    /// What it may use up; none where that is not limited.
+    pub(crate) const fn quota(&self) -> Option<&Arc<Quota>> {
+        self.quota.as_ref()
+    }
+
+    /// Uses up one request.
+    ///
+    /// # Errors
+    /// The limit that is reached.
+    pub(crate) fn take(&self) -> Result<(), Limit> {
+        self.quota.as_ref().map_or(Ok(()), |quota| quota.take(Instant::now()))
     }
 
     /// Its name.
@@ -55,15 +90,24 @@ impl Session {
         &self.id
     }
 
-    #[allow(dead_code, reason = "for the sessions that end")]
-    /// Ends it: whatever is under way at its gate ends at once.
-    pub(crate) fn end(&self) {
-        self.end.begin();
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.has_begun()
     }
 
     /// Sees its end coming.
     pub(crate) fn ended(&self) -> Drain {
         self.ended.clone()
+    }
+}
+
+impl Gate {
+    /// Ends the session: whatever is under way at its gate ends at once.
+    pub(crate) fn end(&self) {
+        self.session.end.begin();
+        // Tunnels watch the snapshot alone, since there are many of them.
+        self.current.look_again();
+        self.upstream.clear();
     }
 }
 

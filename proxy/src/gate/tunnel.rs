@@ -11,10 +11,9 @@ use exeat_policy::host::Host;
 use exeat_policy::target::{Authority, Target};
 use http::{Method, Response};
 use hyper::ext::ReasonPhrase;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::refusal::{Leaving, Refusal, Subject};
-use super::{Blind, Caller, Gate, Inspect, Switch};
+use super::{Blind, Caller, Gate, Inspect, Slot, Switch};
 use crate::audit::{AskedFor, Outcome};
 use crate::auth::Account;
 use crate::client::Client;
@@ -27,7 +26,7 @@ use crate::tunnel::{Cause, Kind, NameCheck};
 
 impl Gate {
     /// Judges a CONNECT and opens the tunnel if it may be.
-    pub(crate) async fn tunnel(&self, caller: Caller, authority: Authority) -> Reply<Switch> {
+    pub(crate) async fn tunnel(self: &Arc<Self>, caller: Caller, authority: Authority) -> Reply<Switch> {
         match self.open_or(&caller, &authority, |subject, refusal| self.explain(subject, refusal)).await {
             Ok(switch) => Reply::Switch(established(), switch),
             Err(mut response) => {
@@ -41,13 +40,17 @@ impl Gate {
     ///
     /// # Errors
     /// Why it may not or cannot be opened; that has been taken down.
-    pub(crate) async fn tunnel_or_reason(&self, caller: &Caller, authority: &Authority) -> Result<Switch, Reason> {
+    pub(crate) async fn tunnel_or_reason(
+        self: &Arc<Self>,
+        caller: &Caller,
+        authority: &Authority,
+    ) -> Result<Switch, Reason> {
         self.open_or(caller, authority, |_, refusal| refusal.reason).await
     }
 
     /// Judges a tunnel, opens it if it may be, and takes down what became of it.
     async fn open_or<E>(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         authority: &Authority,
         explain: impl FnOnce(&Subject<'_>, Refusal) -> E,
@@ -73,9 +76,10 @@ impl Gate {
             Some(Passage::Inspect) => Kind::Inspected,
             _ => Kind::Blind,
         };
-        let opened = match leave {
-            None => Err(Refusal::from(reason)),
-            Some(passage) => {
+        let opened = match (self.session.take(), leave) {
+            (Err(limit), _) => Err(limit.into()),
+            (Ok(()), None) => Err(Refusal::from(reason)),
+            (Ok(()), Some(passage)) => {
                 let owed = self.owe(&subject, reason);
                 let opened = self.open(&snapshot, &caller.client, authority, passage).await;
                 owed.settle();
@@ -114,7 +118,7 @@ impl Gate {
     }
 
     async fn open(
-        &self,
+        self: &Arc<Self>,
         snapshot: &Snapshot,
         client: &Client,
         authority: &Authority,
@@ -123,22 +127,26 @@ impl Gate {
         match passage {
             Passage::Inspect if !snapshot.config.intercept.enabled => Err(Reason::InspectOff.into()),
             Passage::Inspect => {
-                let (authority, client, slot) = (authority.clone(), client.clone(), self.slot()?);
-                Ok(Switch::Inspect(Box::new(Inspect { authority, client, slot, ending: None })))
+                let (gate, slot) = (Arc::clone(self), self.slot()?);
+                let (authority, client) = (authority.clone(), client.clone());
+                Ok(Switch::Inspect(Box::new(Inspect { gate, authority, client, slot, ending: None })))
             }
             Passage::Blind { permit, tls_only } => {
                 let slot = self.slot()?;
                 let upstream = self.upstream.dial(&snapshot.route, &permit).await?;
                 let check = NameCheck::new(authority.host().clone(), snapshot.config.intercept.sni_check, tls_only);
                 let (authority, account) = (authority.clone(), client.account.clone());
-                Ok(Switch::Blind(Box::new(Blind { authority, upstream, check, account, slot, ending: None })))
+                let (gate, ending) = (Arc::clone(self), None);
+                Ok(Switch::Blind(Box::new(Blind { gate, authority, upstream, check, account, slot, ending })))
             }
         }
     }
 
     /// A place among the tunnels.
-    pub(super) fn slot(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        Arc::clone(&self.tunnel_slots).try_acquire_owned().map_err(|_| Reason::TunnelLimit.into())
+    pub(super) fn slot(&self) -> Result<Slot, Refusal> {
+        let of_session = self.session.quota().map_or(Ok(None), |quota| quota.tunnel())?;
+        let of_all = Arc::clone(&self.tunnel_slots).try_acquire_owned().map_err(|_| Reason::TunnelLimit)?;
+        Ok(Slot { _of_all: of_all, _of_session: of_session })
     }
 
     /// Resolves when a blind tunnel has to end: the policy no longer permits it as it is, the guard no longer lets its
@@ -172,15 +180,9 @@ impl Gate {
     /// Resolves when `account` no longer lets a client in, or the session has ended.
     pub(crate) async fn revoked(&self, account: Option<&Account>) {
         let mut generation = self.current.watch();
-        let mut ended = self.session.ended();
-        while self.current.get().accounts.admit(account) {
-            tokio::select! {
-                changed = generation.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
-                () = ended.begun() => return,
+        while !self.session.has_ended() && self.current.get().accounts.admit(account) {
+            if generation.changed().await.is_err() {
+                return;
             }
         }
     }
@@ -190,7 +192,6 @@ impl Gate {
     async fn ends(&self, objection: impl Fn(&Snapshot) -> Option<Cause>) -> Cause {
         let mut generation = self.current.watch();
         let mut drain = self.drain.clone();
-        let mut ended = self.session.ended();
         // A snapshot that came in between the judgement and this watch is asked about at once.
         generation.mark_changed();
         loop {
@@ -199,11 +200,13 @@ impl Gate {
                     if changed.is_err() {
                         return Cause::Drained;
                     }
+                    if self.session.has_ended() {
+                        return Cause::Revoked;
+                    }
                     if let Some(cause) = objection(&self.current.get()) {
                         return cause;
                     }
                 }
-                () = ended.begun() => return Cause::Revoked,
                 () = drain.begun() => {
                     tokio::time::sleep(self.tunnel_grace()).await;
                     return Cause::Drained;

@@ -54,7 +54,7 @@ pub(crate) async fn connection(
         () = drain.begun() => None,
     };
     if let Some(Switched { stream, buffered, switch }) = switched {
-        tokio::spawn(tunnel(gate, stream, buffered, switch, Some(slot)));
+        tokio::spawn(tunnel(stream, buffered, switch, Some(slot)));
     } else {
         gate.metrics.connections_active.dec();
     }

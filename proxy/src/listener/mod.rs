@@ -12,6 +12,7 @@ pub(crate) mod names;
 pub(crate) mod proxy;
 pub(crate) mod proxy_protocol;
 pub(crate) mod redact;
+pub(crate) mod serve;
 pub(crate) mod socks;
 pub(crate) mod stream;
 pub(crate) mod tls;

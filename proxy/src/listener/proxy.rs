@@ -46,6 +46,7 @@ pub(crate) async fn connection(
     let tls = snapshot.listen_tls.clone().filter(|_| secure);
     drop(snapshot);
     let mut drain = gate.drain.clone();
+    let mut ended = gate.session.ended();
     let detected = tokio::select! {
         detected = async {
             let mut entered = entrance::enter(&gate, tls, stream, address, bounds).await?;
@@ -53,33 +54,52 @@ pub(crate) async fn connection(
             Some((protocol, entered))
         } => detected,
         () = drain.begun() => None,
+        () = ended.begun() => None,
     };
     let switched = match detected {
         None => None,
-        Some((protocol, Entered { client, stream, first })) => match protocol {
-            Protocol::Socks4 => {
-                socks::refuse_socks4(&gate, client, stream, first, bounds).await;
-                None
+        Some((protocol, entered)) => {
+            let gate = gate.of_connection(&entered.client);
+            let mut ended = gate.session.ended();
+            tokio::select! {
+                switched = speak(&gate, protocol, entered, bounds, &mut drain) => switched,
+                () = ended.begun() => None,
             }
-            Protocol::Socks5 => socks::serve(&gate, client, stream, first, bounds).await,
-            Protocol::Http1 => {
-                let service = Forward { gate: Arc::clone(&gate), client, admitted: Admitted::default() };
-                tokio::select! {
-                    switched = http1::serve(stream, first, &service, bounds, &mut drain) => switched,
-                    () = service.admitted.revoked() => None,
-                }
-            }
-            Protocol::Http2 => {
-                Box::pin(streams(&gate, client, stream, first, bounds, &mut drain)).await;
-                None
-            }
-        },
+        }
     };
     if let Some(Switched { stream, buffered, switch }) = switched {
         // A tunnel may last for days. It gets a task of its own, so that what serving HTTP took is given back.
-        tokio::spawn(tunnel(gate, stream, buffered, switch, Some(slot)));
+        tokio::spawn(tunnel(stream, buffered, switch, Some(slot)));
     } else {
         gate.metrics.connections_active.dec();
+    }
+}
+
+/// Speaks a protocol with a client until it is done, or until something else begins.
+async fn speak(
+    gate: &Arc<Gate>,
+    protocol: Protocol,
+    Entered { client, stream, first }: Entered,
+    bounds: Bounds,
+    drain: &mut Drain,
+) -> Option<Switched<Switch>> {
+    match protocol {
+        Protocol::Socks4 => {
+            socks::refuse_socks4(gate, client, stream, first, bounds).await;
+            None
+        }
+        Protocol::Socks5 => socks::serve(gate, client, stream, first, bounds).await,
+        Protocol::Http1 => {
+            let service = Forward { gate: Arc::clone(gate), client, admitted: Admitted::default() };
+            tokio::select! {
+                switched = http1::serve(stream, first, &service, bounds, drain) => switched,
+                () = service.admitted.revoked() => None,
+            }
+        }
+        Protocol::Http2 => {
+            Box::pin(streams(gate, client, stream, first, bounds, drain)).await;
+            None
+        }
     }
 }
 
@@ -105,9 +125,7 @@ fn tunnel_bounds(gate: &Gate) -> relay::Bounds {
 /// Serves an HTTP/2 connection, each of whose streams can become a tunnel.
 async fn streams(gate: &Arc<Gate>, client: Client, stream: Stream, first: BytesMut, bounds: Bounds, drain: &mut Drain) {
     let service = Arc::new(Forward { gate: Arc::clone(gate), client, admitted: Admitted::default() });
-    let gate = Arc::clone(gate);
-    let switched =
-        move |Switched { stream, buffered, switch }| tunnel(Arc::clone(&gate), stream, buffered, switch, None);
+    let switched = |Switched { stream, buffered, switch }| tunnel(stream, buffered, switch, None);
     tokio::select! {
         () = http2::serve(stream, first, Arc::clone(&service), bounds, drain, switched) => {}
         () = service.admitted.revoked() => {}
@@ -116,67 +134,58 @@ async fn streams(gate: &Arc<Gate>, client: Client, stream: Stream, first: BytesM
 
 /// Serves a tunnel to its end, over a connection whose place is `slot` or over a stream of one. Most tunnels are blind
 /// and idle, so what the other kinds need is kept out of the task.
-pub(super) async fn tunnel(
-    gate: Arc<Gate>,
-    stream: Stream,
-    buffered: BytesMut,
-    switch: Switch,
-    slot: Option<OwnedSemaphorePermit>,
-) {
-    gate.metrics.tunnels_active.inc();
+pub(super) async fn tunnel(stream: Stream, buffered: BytesMut, switch: Switch, slot: Option<OwnedSemaphorePermit>) {
+    let metrics = Arc::clone(&switch.gate().metrics);
+    metrics.tunnels_active.inc();
     let cause = match switch {
-        Switch::Blind(blind) => blind_tunnel(&gate, stream, buffered, *blind).await,
-        Switch::Upgraded(upgraded) => Box::pin(upgraded_tunnel(&gate, stream, buffered, *upgraded)).await,
-        Switch::Inspect(inspect) => {
-            let Inspect { authority, client, slot, ending } = *inspect;
-            let cause = Box::pin(inspected_tunnel(&gate, client, authority, stream, buffered)).await;
-            drop(slot);
+        Switch::Blind(blind) => blind_tunnel(stream, buffered, *blind).await,
+        Switch::Upgraded(upgraded) => Box::pin(upgraded_tunnel(stream, buffered, *upgraded)).await,
+        Switch::Inspect(mut inspect) => {
+            let ending = inspect.ending.take();
+            let cause = Box::pin(inspected_tunnel(stream, buffered, *inspect)).await;
             if let Some(ending) = ending {
                 ending.closed(cause, 0, 0);
             }
             cause
         }
     };
-    gate.metrics.tunnels_active.dec();
-    gate.metrics.count_closed(cause);
+    metrics.tunnels_active.dec();
+    metrics.count_closed(cause);
     if slot.is_some() {
-        gate.metrics.connections_active.dec();
+        metrics.connections_active.dec();
     }
 }
 
-async fn blind_tunnel(gate: &Gate, mut client: Stream, first: BytesMut, blind: Blind) -> Cause {
-    let Blind { authority, mut upstream, check, account, slot, ending } = blind;
-    let bounds = tunnel_bounds(gate);
+async fn blind_tunnel(mut client: Stream, first: BytesMut, blind: Blind) -> Cause {
+    let Blind { gate, authority, mut upstream, check, account, slot, ending } = blind;
+    let bounds = tunnel_bounds(&gate);
     let address = upstream.peer_addr().ok().map(|address| address.ip());
     let stop = gate.blind_tunnel_ends(&authority, address, account.as_deref());
-    let outcome = relay(&mut client, &mut upstream, first, Some(check), bounds, stop).await;
-    note_end(gate, &authority, outcome, ending);
+    let quota = gate.session.quota().map(|quota| &**quota);
+    let outcome = relay(&mut client, &mut upstream, first, Some(check), bounds, quota, stop).await;
+    note_end(&gate, &authority, outcome, ending);
     drop(slot);
     outcome.cause
 }
 
-async fn upgraded_tunnel(gate: &Gate, mut client: Stream, first: BytesMut, upgraded: UpgradedTunnel) -> Cause {
-    let UpgradedTunnel { target, mut upstream, account, slot, ending } = upgraded;
-    let bounds = tunnel_bounds(gate);
+async fn upgraded_tunnel(mut client: Stream, first: BytesMut, upgraded: UpgradedTunnel) -> Cause {
+    let UpgradedTunnel { gate, target, mut upstream, account, slot, ending } = upgraded;
+    let bounds = tunnel_bounds(&gate);
     let stop = gate.upgraded_ends(&target, upstream.peer(), account.as_deref());
-    let outcome = relay(&mut client, &mut upstream, first, None::<NameCheck>, bounds, stop).await;
-    note_end(gate, target.authority(), outcome, ending);
+    let quota = gate.session.quota().map(|quota| &**quota);
+    let outcome = relay(&mut client, &mut upstream, first, None::<NameCheck>, bounds, quota, stop).await;
+    note_end(&gate, target.authority(), outcome, ending);
     drop(slot);
     outcome.cause
 }
 
 /// An inspected tunnel, and the WebSocket that a request in it may become.
-async fn inspected_tunnel(
-    gate: &Arc<Gate>,
-    client: Client,
-    authority: Authority,
-    stream: Stream,
-    first: BytesMut,
-) -> Cause {
+async fn inspected_tunnel(stream: Stream, first: BytesMut, inspect: Inspect) -> Cause {
+    let Inspect { gate, authority, client, slot: _slot, ending: _ } = inspect;
     let account = client.account.clone();
     let caller = Caller { client, entry: Entry::Intercept };
     let ended = tokio::select! {
-        ended = intercept::serve(gate, caller, authority.clone(), stream, first, bounds(gate)) => ended,
+        ended = intercept::serve(&gate, caller, authority.clone(), stream, first, bounds(&gate)) => ended,
         () = gate.revoked(account.as_deref()) => Ended::With(Cause::Revoked),
     };
     match ended {
@@ -193,7 +202,7 @@ async fn inspected_tunnel(
             cause
         }
         Ended::Switched(Switched { stream, buffered, switch: Switch::Upgraded(upgraded) }) => {
-            upgraded_tunnel(gate, stream, buffered, *upgraded).await
+            upgraded_tunnel(stream, buffered, *upgraded).await
         }
         // A CONNECT inside a tunnel is refused, so nothing else can come out of one.
         Ended::Switched(_) => Cause::Error,
@@ -207,7 +216,7 @@ fn note_end(gate: &Gate, authority: &Authority, Outcome { up, down, cause }: Out
     gate.metrics.bytes_up.inc_by(up);
     gate.metrics.bytes_down.inc_by(down);
     match cause {
-        Cause::SniMismatch | Cause::NotTls | Cause::PolicyChanged | Cause::Revoked => {
+        Cause::SniMismatch | Cause::NotTls | Cause::PolicyChanged | Cause::Revoked | Cause::Quota => {
             tracing::warn!(%authority, cause = cause.as_str(), up, down, "tunnel closed by the gateway");
         }
         _ => tracing::debug!(%authority, cause = cause.as_str(), up, down, "tunnel ended"),
@@ -230,43 +239,42 @@ impl Service for Forward {
         let entry = if exchange.head.method == Method::CONNECT { Entry::Connect } else { Entry::Forward };
         let mut caller = Caller { client: self.client.clone(), entry };
         let presented = || Credentials::in_fields(&exchange.head.headers);
-        if let Err(denied) = self.gate.authenticate(&mut caller.client, presented) {
-            let Unauthenticated { refusal, fields } = *denied;
-            let Head { method, target, .. } = &exchange.head;
-            let mut response = self.refused(&caller, method.as_str(), target, refusal);
-            response.headers_mut().extend(fields);
-            return Reply::Response(response);
-        }
-        if let Some(account) = &caller.client.account {
-            self.admitted.note(&self.gate, Some(account));
-        }
+        let gate = match self.gate.authenticate(&mut caller.client, presented) {
+            Ok(gate) => gate,
+            Err(denied) => {
+                let Unauthenticated { refusal, fields } = *denied;
+                let Head { method, target, .. } = &exchange.head;
+                let mut response = refused(&self.gate, &caller, method.as_str(), target, refusal);
+                response.headers_mut().extend(fields);
+                return Reply::Response(response);
+            }
+        };
+        self.admitted.note(&gate, caller.client.account.as_ref());
         let refusal = match entry {
             Entry::Connect => match authority(&exchange.head) {
-                Ok(authority) => return self.gate.tunnel(caller, authority).await,
+                Ok(authority) => return gate.tunnel(caller, authority).await,
                 Err(refusal) => refusal,
             },
             _ => match target(&exchange.head) {
-                Ok(target) => return self.gate.request(caller, target, exchange).await,
+                Ok(target) => return gate.request(caller, target, exchange).await,
                 Err(refusal) => refusal,
             },
         };
         let Head { method, target, .. } = &exchange.head;
-        Reply::Response(self.refused(&caller, method.as_str(), target, refusal))
+        Reply::Response(refused(&gate, &caller, method.as_str(), target, refusal))
     }
 
     fn refuse(&self, error: &HeadError) -> Response<ResponseBody> {
         let caller = Caller { client: self.client.clone(), entry: Entry::Forward };
-        self.refused(&caller, "", "", Refusal::new(error.reason, error.detail))
+        refused(&self.gate, &caller, "", "", Refusal::new(error.reason, error.detail))
     }
 }
 
-impl Forward {
-    fn refused(&self, caller: &Caller, method: &str, target: &str, refusal: Refusal) -> Response<ResponseBody> {
-        let snapshot = self.gate.current.get();
-        let shown = Shown(target);
-        let subject = Subject::unjudged(caller, &snapshot, method, &shown);
-        self.gate.refused(&subject, refusal)
-    }
+fn refused(gate: &Gate, caller: &Caller, method: &str, target: &str, refusal: Refusal) -> Response<ResponseBody> {
+    let snapshot = gate.current.get();
+    let shown = Shown(target);
+    let subject = Subject::unjudged(caller, &snapshot, method, &shown);
+    gate.refused(&subject, refusal)
 }
 
 fn authority(head: &Head) -> Result<Authority, Refusal> {
@@ -295,7 +303,7 @@ mod tests {
     use super::*;
 
     /// The size of what a function of a tunnel's kind returns.
-    fn size<F>(_: impl Fn(Arc<Gate>, Stream, BytesMut, Switch, Option<OwnedSemaphorePermit>) -> F) -> usize {
+    fn size<F>(_: impl Fn(Stream, BytesMut, Switch, Option<OwnedSemaphorePermit>) -> F) -> usize {
         size_of::<F>()
     }
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use http_body::Frame;
-use prometheus::IntCounter;
 use tokio::time::{Sleep, sleep};
 
 use super::http1::chunked::is_forbidden_trailer;
+use crate::quota::Meter;
 
 /// How a body gets on.
 #[derive(Debug, Default)]
@@ -33,6 +33,9 @@ impl Progress {
     }
 }
 
+/// The fault of a body that is more than its session may send.
+pub(crate) const USED_UP: &str = "the session has used up its bytes";
+
 /// What a client did wrong in a body; the error of a request body wraps it.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("{0}")]
@@ -41,8 +44,7 @@ pub(crate) struct BodyFault(pub(crate) &'static str);
 /// A body under way: counted, its trailers cleaned, and its client given up when nothing comes.
 #[derive(Debug)]
 pub(crate) struct Transit {
-    /// Counts bytes, for all requests and for this one.
-    pub(super) count: Option<(IntCounter, Option<Arc<AtomicU64>>)>,
+    pub(super) meter: Option<Meter>,
     pub(super) withheld: Vec<HeaderName>,
     pub(super) progress: Arc<Progress>,
     /// How long the client may send nothing, and until when it may now.
@@ -53,7 +55,7 @@ pub(crate) struct Transit {
 impl Transit {
     /// A client that sends nothing for `patience` while its body is waited for has given up.
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { count: None, withheld: Vec::new(), progress: Arc::default(), patience, stall: None }
+        Self { meter: None, withheld: Vec::new(), progress: Arc::default(), patience, stall: None }
     }
 
     /// Takes note of what came of waiting for the client.
@@ -81,16 +83,19 @@ impl Transit {
     }
 
     /// Counts a frame, and cleans it if it is one of trailers.
-    pub(crate) fn pass(&self, frame: &mut Frame<Bytes>) {
-        if let (Some((count, own)), Some(data)) = (&self.count, frame.data_ref()) {
-            count.inc_by(data.len() as u64);
-            if let Some(own) = own {
-                own.fetch_add(data.len() as u64, Ordering::Relaxed);
-            }
+    ///
+    /// # Errors
+    /// The session has used up its bytes.
+    pub(crate) fn pass(&self, frame: &mut Frame<Bytes>) -> Result<(), BodyFault> {
+        if let (Some(meter), Some(data)) = (&self.meter, frame.data_ref())
+            && !meter.count(data.len())
+        {
+            return Err(BodyFault(USED_UP));
         }
         if let Some(trailers) = frame.trailers_mut() {
             clean_trailers(trailers, &self.withheld);
         }
+        Ok(())
     }
 }
 

@@ -1,37 +1,28 @@
 //! A gate put together from files: at start, at a reload, and for checks that need no listener.
 
-use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject as _;
 use tokio::sync::Semaphore;
 
 use super::{Options, StartError};
 use crate::audit::{Audit, Journal};
-use crate::auth::{Accounts, Limiter};
+use crate::auth::Limiter;
 use crate::client::Address;
-use crate::credentials::{Injector, Sources};
 use crate::drain;
 use crate::evidence::report::Evidence;
 use crate::evidence::{Board, Enter, MustDeny};
 use crate::gate::{Gate, Pseudonym, Session};
-use crate::guard::Guard;
-use crate::hits::RuleHits;
+use crate::guard::OwnListeners;
 use crate::intercept::{Ca, Leaves};
+use crate::listener::proxy;
 use crate::listener::stream::Stream;
-use crate::listener::{proxy, tls};
-use crate::load::{self, Inputs, Loaded, McpServers};
-use crate::mcp::policy::Policies;
+use crate::load::{self, Inputs};
 use crate::metrics::Metrics;
+use crate::sessions::{POOL_IDLE, snapshot};
 use crate::snapshot::{Current, Snapshot};
 use crate::tally::Tally;
-use crate::upstream::{ClientTls, NextProxy, Resolver, Route, Upstream};
-
-/// How long a connection to upstream waits unused for its next request.
-const POOL_IDLE: Duration = Duration::from_secs(60);
+use crate::upstream::Upstream;
 
 /// Checks the readiness of the manifests' servers once, without listening anywhere.
 ///
@@ -46,7 +37,8 @@ pub(crate) async fn check_readiness(options: &Options) -> Result<Evidence, Start
     let metrics = Metrics::new()?;
     // The file of events belongs to the gateway that serves.
     let journal = Journal::fleeting(Arc::clone(&metrics));
-    let (gate, _trigger) = assemble(snapshot(1, loaded, &[], None, false)?, metrics, ca, None, journal)?;
+    let snapshot = snapshot(1, loaded, &OwnListeners::default(), None, false).map_err(StartError::File)?;
+    let (gate, _trigger) = assemble(snapshot, metrics, ca, None, journal)?;
     let keeping = {
         let gate = Arc::clone(&gate);
         async move { gate.board.keep(&gate.current, &gate.metrics, &inner_way_in(&gate), gate.drain.clone(), None).await }
@@ -68,7 +60,7 @@ pub(super) fn assemble(
 ) -> Result<(Arc<Gate>, drain::Trigger), StartError> {
     let (trigger, drain) = drain::pair();
     let (tunnels, log) = (snapshot.config.limits.tunnels, snapshot.config.audit.log);
-    let session = Session::new();
+    let session = Session::base();
     let audit = Audit::new(Arc::clone(&metrics), tally, Arc::new(journal), session.id().as_str(), log);
     let gate = Gate {
         session,
@@ -79,6 +71,7 @@ pub(super) fn assemble(
         leaves: Arc::new(Leaves::new(ca)?),
         wrong_credentials: Arc::new(Limiter::new(Instant::now())),
         board: Board::default(),
+        directory: Arc::default(),
         must_deny: MustDeny::default(),
         pseudonym: Arc::new(Pseudonym::new(unique())),
         tunnel_slots: Arc::new(Semaphore::new(tunnels)),
@@ -111,68 +104,6 @@ pub(super) fn inputs(options: &Options) -> Inputs {
         manifests: options.manifests.clone(),
         overrides: options.overrides.clone(),
     }
-}
-
-pub(super) fn snapshot(
-    generation: u64,
-    loaded: Loaded,
-    own: &[SocketAddr],
-    earlier: Option<&Sources>,
-    private: bool,
-) -> Result<Snapshot, StartError> {
-    let Loaded { config, policy, injections, mcp: McpServers { policies, endpoints }, servers, capabilities, .. } =
-        loaded;
-    let mut extra = Vec::new();
-    for path in &config.upstream.ca {
-        extra.append(&mut certificates(path)?);
-    }
-    let route = Route {
-        generation,
-        guard: Guard::new(config.guard.allow.clone(), config.guard.blocked_ports.clone(), own.to_vec()),
-        resolver: Resolver::new(config.dns.hosts.clone(), config.dns.servers.clone()),
-        next_proxy: NextProxy::of(&config.upstream),
-        tls: ClientTls::new(extra),
-        connect_time: config.limits.connect_time,
-        keepalive: config.limits.tcp_keepalive,
-    };
-    let route = Arc::new(route);
-    let injector = Injector::new(injections, Sources::new(&config.bindings, earlier));
-    let accounts = match private {
-        true => Accounts::default(),
-        false => Accounts::load(&config.listen.auth).map_err(StartError::File)?,
-    };
-    let listen_tls = config.listen.tls.as_ref().filter(|_| !private);
-    let listen_tls = listen_tls.map(tls::server_config).transpose().map_err(StartError::File)?;
-    let mcp = Policies::new(policies);
-    Ok(Snapshot {
-        generation,
-        hits: Arc::new(RuleHits::new(&policy)),
-        policy,
-        route,
-        injector,
-        mcp,
-        endpoints,
-        accounts,
-        listen_tls,
-        servers,
-        capabilities,
-        config,
-    })
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, StartError> {
-    let unusable =
-        |detail: &dyn std::fmt::Display| StartError::File(format!("[upstream] ca: {}: {detail}", path.display()));
-    let found: Vec<_> =
-        CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|error| unusable(&error))?;
-    if found.is_empty() {
-        return Err(unusable(&"the file holds no PEM certificate"));
-    }
-    let mut store = rustls::RootCertStore::empty();
-    for certificate in &found {
-        store.add(certificate.clone()).map_err(|error| unusable(&error))?;
-    }
-    Ok(found)
 }
 
 /// A number that no other gateway has: what its name in Via fields ends in.

@@ -2,14 +2,13 @@
 
 mod assemble;
 mod error;
-mod reload;
 mod self_test;
 mod summary;
 mod ways_in;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -23,18 +22,20 @@ pub(crate) use ways_in::Inside;
 
 use crate::admin;
 use crate::audit::Journal;
+use crate::config::AdminListen;
 use crate::drain;
 use crate::gate::Gate;
+use crate::guard::OwnListeners;
 use crate::intercept::Ca;
-use crate::listener::Listener;
 use crate::listener::unix::UnixSocket;
-use crate::load;
+use crate::listener::{Listener, serve};
+use crate::load::Base;
 use crate::metrics::Metrics;
+use crate::sessions::{self, Places, Sessions, announce, snapshot};
 use crate::tally::Tally;
-use assemble::{assemble, inputs, keep_evidence, snapshot};
-use reload::{announce, reload_files};
+use assemble::{assemble, inputs, keep_evidence};
 use summary::{exposed, summarise};
-use ways_in::{Catching, accept, accept_mcp, bind, bind_unix, catch, local, take_over};
+use ways_in::{Catching, bind, bind_unix, catch, local, take_over};
 
 /// How often unused connections are looked through.
 const REAP_EVERY: Duration = Duration::from_secs(15);
@@ -64,16 +65,13 @@ pub struct Gateway {
     trigger: drain::Trigger,
     proxy: TcpListener,
     unix: Option<UnixSocket>,
-    admin: Option<TcpListener>,
+    admin: Option<(Listener, admin::Guard)>,
     mcp: Option<TcpListener>,
     catching: Option<Catching>,
-    options: Options,
-    own: Vec<SocketAddr>,
+    sessions: Arc<Sessions>,
     connections: Arc<Semaphore>,
     connection_limit: usize,
     summary: Summary,
-    /// Reloads come one at a time.
-    reloading: Mutex<()>,
 }
 
 impl Gateway {
@@ -95,7 +93,9 @@ impl Gateway {
         tally: Option<Arc<Tally>>,
         inside: Option<Inside>,
     ) -> Result<Self, StartError> {
-        let mut loaded = load::load(&inputs(&options))?;
+        let inputs = inputs(&options);
+        let base = Base::read(&inputs)?;
+        let mut loaded = base.compile(None)?;
         if inside.is_some() {
             // These are for clients from elsewhere, of whom there are none.
             (loaded.config.listen.unix, loaded.config.listen.tls) = (None, None);
@@ -107,15 +107,21 @@ impl Gateway {
                 .map_err(|error| StartError::File(format!("cannot serve the session's sockets: {error}")))?,
         };
         let unix = loaded.config.listen.unix.as_deref().map(bind_unix).transpose()?;
-        let admin = match loaded.config.admin.listen {
-            Some(address) => Some(bind(address, "--admin").await?),
-            None => None,
+        let token = loaded.config.admin.token.as_ref();
+        let (admin, admin_address) = match &loaded.config.admin.listen {
+            Some(AdminListen::Tcp(address)) => {
+                let guard = admin::Guard::of_tcp(*address, token).map_err(StartError::File)?;
+                let listener = bind(*address, "--admin").await?;
+                let address = local(&listener, *address, "--admin")?;
+                (Some((Listener::Tcp(listener), guard)), Some(address))
+            }
+            Some(AdminListen::Unix(path)) => {
+                let guard = admin::Guard::of_unix(token).map_err(StartError::File)?;
+                (Some((Listener::Unix(bind_unix(path)?), guard)), None)
+            }
+            None => (None, None),
         };
         let proxy_address = local(&proxy, listen, "--listen")?;
-        let admin_address = match (&admin, loaded.config.admin.listen) {
-            (Some(admin), Some(address)) => Some(local(admin, address, "--admin")?),
-            _ => None,
-        };
         let mcp = match loaded.config.mcp.listen {
             _ if catching.is_some() => mcp,
             Some(address) => Some(bind(address, "[mcp] listen").await?),
@@ -133,12 +139,23 @@ impl Gateway {
         };
         let metrics = Metrics::new()?;
         let summary = summarise(&loaded, proxy_address, admin_address, mcp_address, &ca);
-        let snapshot = snapshot(1, loaded, &own, None, options.private)?;
+        let own = OwnListeners::from(own);
+        let snapshot = snapshot(1, loaded, &own, None, options.private).map_err(StartError::File)?;
         let mut cautions = announce(&snapshot, &metrics);
         cautions.extend(exposed(proxy_address, admin_address, mcp_address));
         let limits = snapshot.config.limits.clone();
+        let places = Places {
+            proxy: (proxy_address, summary.tls),
+            certificates: summary.client_certificates,
+            unix: summary.unix.clone(),
+            mcp: mcp_address,
+            ca: summary.ca.clone(),
+        };
         let journal = Journal::open(&snapshot.config.audit, Arc::clone(&metrics))?;
         let (gate, trigger) = assemble(snapshot, metrics, ca, tally, journal)?;
+        let connections = Arc::new(Semaphore::new(limits.connections));
+        let files = (inputs, base, options.private);
+        let sessions = Sessions::new(Arc::clone(&gate), files, own, Arc::clone(&connections), places);
         Ok(Self {
             gate,
             trigger,
@@ -147,12 +164,10 @@ impl Gateway {
             admin,
             mcp,
             catching,
-            options,
-            own,
-            connections: Arc::new(Semaphore::new(limits.connections)),
+            sessions,
+            connections,
             connection_limit: limits.connections,
             summary: Summary { cautions, ..summary },
-            reloading: Mutex::new(()),
         })
     }
 
@@ -176,44 +191,35 @@ impl Gateway {
     /// Serves until `shutdown` resolves, then drains: no new connections, requests under way are finished, tunnels get
     /// the drain time. Loads the files anew each time `reload` yields.
     pub async fn serve(self, shutdown: impl Future<Output = ()>, mut reload: impl AsyncFnMut()) {
-        let Self {
-            gate,
-            trigger,
-            proxy,
-            unix,
-            admin,
-            mcp,
-            catching,
-            options,
-            own,
-            connections,
-            connection_limit,
-            reloading,
-            ..
-        } = self;
+        let Self { gate, trigger, proxy, unix, admin, mcp, catching, sessions, connections, connection_limit, .. } =
+            self;
         let ways = self_test::ways(&gate, mcp.is_some());
         self_test::run(&gate, &ways).await;
         gate.metrics.show_evidence(&gate.board.evidence(&gate.current.get()));
         tokio::spawn(self_test::keep(Arc::clone(&gate), ways));
         gate.audit.policy_loaded(&gate.current.get());
-        if let Some(admin) = admin {
-            tokio::spawn(admin::serve(Arc::clone(&gate), admin));
+        if let Some((listener, guard)) = admin {
+            tokio::spawn(admin::serve(Arc::clone(&sessions), listener, guard));
         }
-        tokio::spawn(reap(Arc::clone(&gate)));
+        tokio::spawn(reap(Arc::clone(&sessions)));
         tokio::spawn(keep_evidence(Arc::clone(&gate)));
+        if gate.current.get().config.policy.watch {
+            tokio::spawn(sessions::watch(Arc::clone(&sessions)));
+        }
         let secure = gate.current.get().listen_tls.is_some();
         let ways_in = std::iter::once((Listener::Tcp(proxy), secure));
         let ways_in = ways_in.chain(unix.map(|unix| (Listener::Unix(unix), false)));
         let mut accepting: Vec<_> = ways_in
-            .map(|(listener, secure)| accept(listener, secure, Arc::clone(&gate), Arc::clone(&connections)))
-            .chain(mcp.map(|mcp| accept_mcp(mcp, &gate, Arc::clone(&connections))))
+            .map(|(listener, secure)| serve::proxy(listener, secure, Arc::clone(&gate), Arc::clone(&connections)))
+            .chain(mcp.map(|mcp| serve::endpoints(mcp, &gate, Arc::clone(&connections))))
             .collect();
         accepting.extend(catching.into_iter().flat_map(|catching| catch(catching, &gate, &connections)));
         let reloads = async {
             loop {
                 reload().await;
-                let _one = reloading.lock().unwrap_or_else(PoisonError::into_inner);
-                reload_files(&gate, &options, &own);
+                let sessions = Arc::clone(&sessions);
+                // What came of it has been told.
+                let _ = tokio::task::spawn_blocking(move || sessions.reload().map(drop)).await;
             }
         };
         tokio::select! {
@@ -232,11 +238,10 @@ impl Gateway {
             Ok(_) => tracing::info!("drained"),
             Err(_) => tracing::warn!("the drain time is over; closing what is left"),
         }
-        let snapshot = gate.current.get();
-        if timeout(SETTLE_TIME, snapshot.injector.sources().settle()).await.is_err() {
+        if timeout(SETTLE_TIME, sessions.settle()).await.is_err() {
             tracing::warn!("an authorization server has not answered; a refresh token that it replaced may be lost");
         }
-        gate.audit.ended();
+        sessions.close();
     }
 }
 
@@ -246,12 +251,12 @@ pub(crate) fn ways_to_test(gate: &Arc<Gate>) -> crate::evidence::must_deny::Ways
     self_test::ways(gate, true)
 }
 
-async fn reap(gate: Arc<Gate>) {
+async fn reap(sessions: Arc<Sessions>) {
     let mut every = tokio::time::interval(REAP_EVERY);
-    let mut drain = gate.drain.clone();
+    let mut drain = sessions.base().drain.clone();
     loop {
         tokio::select! {
-            _ = every.tick() => gate.upstream.reap(),
+            _ = every.tick() => sessions.reap(),
             () = drain.begun() => return,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use exeat_policy::diag::Diagnostic;
 
-use crate::config::{Mode, NextProxy as NextProxyAddress};
+use crate::config::{AdminListen, Mode, NextProxy as NextProxyAddress};
 use crate::intercept::Ca;
 use crate::load::Loaded;
 
@@ -23,8 +23,10 @@ pub struct Summary {
     pub unix: Option<PathBuf>,
     /// How many may use the gateway: users, tokens. Everybody where both are 0.
     pub accounts: (usize, usize),
-    /// The admin listener.
+    /// The admin listener, where it is a TCP port.
     pub admin: Option<SocketAddr>,
+    /// The admin listener, where it is a Unix socket.
+    pub admin_unix: Option<PathBuf>,
     /// The listener of the local endpoints.
     pub mcp: Option<SocketAddr>,
     /// The names of the servers that have one.
@@ -67,6 +69,10 @@ pub(super) fn summarise(
         unix: listen.unix.clone(),
         accounts: (listen.auth.users.len(), listen.auth.tokens.len()),
         admin,
+        admin_unix: match &loaded.config.admin.listen {
+            Some(AdminListen::Unix(path)) => Some(path.clone()),
+            Some(AdminListen::Tcp(_)) | None => None,
+        },
         mcp,
         mcp_servers: loaded.mcp.endpoints.keys().cloned().collect(),
         ca: ca.cert_path().to_owned(),
@@ -91,7 +97,7 @@ pub(super) fn exposed(proxy: SocketAddr, admin: Option<SocketAddr>, mcp: Option<
     cautions.extend(
         admin
             .filter(|admin| !admin.ip().is_loopback())
-            .map(|admin| format!("whoever reaches {admin} may read the metrics and the state of the gateway")),
+            .map(|admin| format!("whoever reaches {admin} and has its token may end sessions and create them")),
     );
     cautions.extend(
         mcp.filter(|mcp| !mcp.ip().is_loopback())

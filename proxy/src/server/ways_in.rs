@@ -12,10 +12,9 @@ use tokio::task::JoinHandle;
 use super::StartError;
 use crate::gate::Gate;
 use crate::listener::dns::{self, NameServer};
-use crate::listener::endpoint::Endpoints;
 use crate::listener::names::Names;
 use crate::listener::unix::UnixSocket;
-use crate::listener::{self, Listener, caught, proxy};
+use crate::listener::{self, Listener, caught};
 
 /// The ways in of a session, which come from inside of it.
 #[derive(Debug)]
@@ -39,25 +38,6 @@ pub(super) struct Catching {
     caught: Vec<TcpListener>,
     ports: Arc<[u16]>,
     ipv6: bool,
-}
-
-/// Serves what comes in at a listener, from a task of its own.
-pub(super) fn accept(listener: Listener, secure: bool, gate: Arc<Gate>, connections: Arc<Semaphore>) -> JoinHandle<()> {
-    let drain = gate.drain.clone();
-    // What a TLS client could not read is not said to it.
-    let full = if secure { Vec::new } else { proxy::full_answer };
-    tokio::spawn(listener::accept(listener, connections, full, drain, move |stream, address, slot| {
-        proxy::connection(Arc::clone(&gate), secure, stream, address, slot)
-    }))
-}
-
-/// Serves the local endpoints, from a task of their own.
-pub(super) fn accept_mcp(listener: TcpListener, gate: &Arc<Gate>, connections: Arc<Semaphore>) -> JoinHandle<()> {
-    let (listener, drain) = (Listener::Tcp(listener), gate.drain.clone());
-    let endpoints = Arc::new(Endpoints::new(Arc::clone(gate)));
-    tokio::spawn(listener::accept(listener, connections, proxy::full_answer, drain, move |stream, address, slot| {
-        Arc::clone(&endpoints).connection(stream, address, slot)
-    }))
 }
 
 /// Serves what is caught inside a session, and its names.

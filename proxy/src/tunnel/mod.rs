@@ -54,15 +54,17 @@ pub(crate) enum Cause {
     NotTls,
     /// A reload narrowed the policy.
     PolicyChanged,
-    /// A reload removed the credentials it was opened with.
+    /// A reload removed the credentials it was opened with, or its session has ended.
     Revoked,
+    /// Its session has used up its bytes.
+    Quota,
     /// The gateway shut down.
     Drained,
 }
 
 impl Cause {
     /// Every cause, in the order of the enum.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Closed,
         Self::Error,
         Self::Idle,
@@ -71,6 +73,7 @@ impl Cause {
         Self::NotTls,
         Self::PolicyChanged,
         Self::Revoked,
+        Self::Quota,
         Self::Drained,
     ];
 
@@ -85,6 +88,7 @@ impl Cause {
             Self::NotTls => "not_tls",
             Self::PolicyChanged => "policy_changed",
             Self::Revoked => "revoked",
+            Self::Quota => "session_quota",
             Self::Drained => "drained",
         }
     }

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Cause;
 use super::direction::Direction;
+use crate::quota::Quota;
 
 /// One side of a tunnel.
 pub(crate) trait Side: AsyncRead + AsyncWrite + Unpin {
@@ -135,13 +136,14 @@ where
 }
 
 /// Relays between a client and upstream until both directions ended, one failed, the client's first bytes were
-/// refused, a bound was reached, or `stop` says so. `first` was read from the client already.
+/// refused, a bound was reached, `quota` is used up, or `stop` says so. `first` was read from the client already.
 pub(crate) async fn relay<A, B, C>(
     client: &mut A,
     upstream: &mut B,
     first: BytesMut,
     check: Option<C>,
     bounds: Bounds,
+    quota: Option<&Quota>,
     stop: impl Future<Output = Cause>,
 ) -> Outcome
 where
@@ -165,9 +167,19 @@ where
         end.map_or(idle, |end| end.min(idle))
     };
     let mut timer = pin!(sleep_until(deadline(active)));
+    let mut spent = 0;
     let cause = poll_fn(|cx| {
         let mut moved = false;
-        if let Poll::Ready(cause) = relay.poll(&mut moved, cx) {
+        let polled = relay.poll(&mut moved, cx);
+        if let Some(quota) = quota {
+            let bytes = relay.up.bytes + relay.down.bytes;
+            let within = bytes == spent || quota.spend(bytes - spent);
+            spent = bytes;
+            if !within && polled.is_pending() {
+                return Poll::Ready(Cause::Quota);
+            }
+        }
+        if let Poll::Ready(cause) = polled {
             return Poll::Ready(cause);
         }
         if moved {
@@ -190,7 +202,7 @@ where
         Poll::Pending
     })
     .await;
-    if cause == Cause::Error {
+    if matches!(cause, Cause::Error | Cause::Quota) {
         relay.client.break_off();
         relay.upstream.break_off();
     }
@@ -204,6 +216,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
+    use crate::metrics::Metrics;
+    use crate::quota::QuotaLimits;
 
     impl Side for tokio::io::DuplexStream {}
 
@@ -232,7 +246,7 @@ mod tests {
     ) -> Outcome {
         let (mut client, mut client_far) = duplex(64);
         let (mut upstream, mut upstream_far) = duplex(64);
-        let relay = relay(&mut client, &mut upstream, BytesMut::new(), check, bounds, pending());
+        let relay = relay(&mut client, &mut upstream, BytesMut::new(), check, bounds, None, pending());
         let (outcome, ()) = tokio::join!(relay, script(&mut client_far, &mut upstream_far));
         outcome
     }
@@ -281,6 +295,27 @@ mod tests {
         })
         .await;
         assert_eq!(outcome, Outcome { up: 0, down: 0, cause: Cause::SniMismatch });
+    }
+
+    #[tokio::test]
+    async fn a_tunnel_ends_where_its_session_has_used_up_its_bytes() {
+        let limits = QuotaLimits { bytes: Some(100), ..QuotaLimits::default() };
+        let quota = Quota::new(limits, Metrics::new().unwrap(), std::time::Instant::now());
+        let (mut client, mut client_far) = duplex(64);
+        let (mut upstream, mut upstream_far) = duplex(64);
+        let relay = relay(&mut client, &mut upstream, BytesMut::new(), None::<Hello>, BOUNDS, Some(&quota), pending());
+        let script = async {
+            // The far end goes away when the limit is reached, so not all of it is taken.
+            while client_far.write_all(&[7; 10]).await.is_ok() && upstream_far.read_exact(&mut [0; 10]).await.is_ok() {}
+        };
+        let mut script = pin!(script);
+        let outcome = tokio::select! {
+            outcome = relay => outcome,
+            () = &mut script => panic!("nothing ends but the relay"),
+        };
+        assert_eq!(outcome.cause, Cause::Quota);
+        assert!(outcome.up > 100 && outcome.up <= 100 + 64, "{outcome:?}");
+        assert_eq!(quota.used().1, outcome.up);
     }
 
     #[tokio::test(start_paused = true)]

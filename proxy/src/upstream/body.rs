@@ -9,20 +9,20 @@ use bytes::Bytes;
 use h2::RecvStream;
 use http::{HeaderMap, header};
 use http_body::{Body, Frame, SizeHint};
-use prometheus::IntCounter;
 
 use super::http1::Incoming;
 use super::raw::Raw;
 use super::shared::{Place, Upload};
 use crate::audit::Ending;
 use crate::listener::http2::poll_received;
+use crate::quota::Meter;
 
 /// The body of an answer. When it has been read to its end its connection goes back to the pool.
 #[derive(Debug)]
 pub(crate) struct UpstreamBody {
     source: Source,
     peer: Option<SocketAddr>,
-    count: Option<IntCounter>,
+    meter: Option<Meter>,
     ending: Option<Box<Ending>>,
 }
 
@@ -40,6 +40,7 @@ pub(super) enum Source {
 pub(super) struct Streamed {
     incoming: RecvStream,
     data_ended: bool,
+    /// How many bytes are still to come, where that was said.
     length: Option<u64>,
     /// What is left of the request, which goes on until the answer is given up.
     upload: Option<Upload>,
@@ -64,11 +65,14 @@ pub(crate) enum BodyError {
     /// On a stream of HTTP/2.
     #[error("{0}")]
     Http2(#[from] h2::Error),
+    /// The session may not have more.
+    #[error("the session has used up its bytes")]
+    Quota,
 }
 
 impl UpstreamBody {
     pub(super) const fn new(source: Source, peer: Option<SocketAddr>) -> Self {
-        Self { source, peer, count: None, ending: None }
+        Self { source, peer, meter: None, ending: None }
     }
 
     /// The connection, where the head switched it to something else; HTTP/2 has no such answer.
@@ -80,8 +84,8 @@ impl UpstreamBody {
     }
 
     /// Has the body's bytes counted as they go by.
-    pub(crate) fn count_into(&mut self, counter: &IntCounter) {
-        self.count = Some(counter.clone());
+    pub(crate) fn count_into(&mut self, meter: Meter) {
+        self.meter = Some(meter);
     }
 
     /// Where its connection leads: to the server, or to the next proxy.
@@ -119,17 +123,21 @@ impl Body for UpstreamBody {
         let frame = match &mut self.source {
             Source::Http1(incoming) => ready!(incoming.poll_frame(cx)).map(|frame| frame.map_err(BodyError::from)),
             Source::Http2(streamed) => {
-                let Streamed { incoming, data_ended, .. } = &mut **streamed;
-                ready!(poll_received(incoming, data_ended, cx)).map(|frame| frame.map_err(BodyError::from))
+                let Streamed { incoming, data_ended, length, .. } = &mut **streamed;
+                let frame = ready!(poll_received(incoming, data_ended, cx));
+                if let (Some(left), Some(Ok(frame))) = (length, &frame) {
+                    *left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len) as u64);
+                }
+                frame.map(|frame| frame.map_err(BodyError::from))
             }
         };
         if let Some(Ok(frame)) = &frame {
-            let read = frame.data_ref().map_or(0, Bytes::len) as u64;
-            if let Some(count) = &self.count {
-                count.inc_by(read);
-            }
+            let read = frame.data_ref().map_or(0, Bytes::len);
             if let Some(ending) = &mut self.ending {
-                ending.down += read;
+                ending.down += read as u64;
+            }
+            if self.meter.as_ref().is_some_and(|meter| !meter.count(read)) {
+                return Poll::Ready(Some(Err(BodyError::Quota)));
             }
         }
         match &frame {

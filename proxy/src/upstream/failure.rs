@@ -9,7 +9,7 @@ use exeat_policy::Reason;
 use exeat_policy::host::Host;
 use rustix::io::Errno;
 
-use crate::listener::transit::BodyFault;
+use crate::listener::transit::{BodyFault, USED_UP};
 
 /// A connection or request that failed.
 #[derive(Debug)]
@@ -112,7 +112,8 @@ impl Failure {
     /// The same, for an error of a stream or of a body.
     pub(super) fn from_exchange(error: &(dyn Error + 'static)) -> Self {
         if let Some(BodyFault(detail)) = innermost(error).downcast_ref::<BodyFault>() {
-            return Self::new(Reason::BadRequest, *detail, detail);
+            let reason = if *detail == USED_UP { Reason::SessionQuota } else { Reason::BadRequest };
+            return Self::new(reason, *detail, detail);
         }
         Self::new(Reason::UpstreamProtocol, Reason::UpstreamProtocol.text(), chain(error))
     }

@@ -61,9 +61,9 @@ pub(crate) struct Route {
     /// Checks addresses.
     pub(crate) guard: Guard,
     /// Finds addresses.
-    pub(crate) resolver: Resolver,
+    pub(crate) resolver: Arc<Resolver>,
     /// The proxy that connections go through.
-    pub(crate) next_proxy: Option<NextProxy>,
+    pub(crate) next_proxy: Option<Arc<NextProxy>>,
     /// Verifies certificates.
     pub(crate) tls: ClientTls,
     /// For resolving, connecting and the TLS handshake together.
@@ -199,6 +199,19 @@ async fn reach(route: &Route, permit: &Permit) -> Result<TcpStream, Failure> {
 }
 
 impl Route {
+    /// The same way out for another session, by TLS sessions of its own.
+    pub(crate) fn apart(&self) -> Self {
+        Self {
+            generation: self.generation,
+            guard: self.guard.clone(),
+            resolver: Arc::clone(&self.resolver),
+            next_proxy: self.next_proxy.clone(),
+            tls: self.tls.apart(),
+            connect_time: self.connect_time,
+            keepalive: self.keepalive,
+        }
+    }
+
     /// Finds the addresses of a host. The bound is a little less than that of the whole connection, so that what took
     /// too long is told.
     async fn resolve(&self, host: &Host) -> Result<Vec<IpAddr>, Failure> {

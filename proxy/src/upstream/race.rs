@@ -62,11 +62,11 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::guard::Guard;
+    use crate::guard::{Guard, OwnListeners};
 
     #[test]
     fn the_families_take_turns() {
-        let guard = Guard::new(Grants::default(), Vec::new(), Vec::new());
+        let guard = Guard::new(Grants::default(), Vec::new(), OwnListeners::default());
         let order = |addresses: &[&str]| -> Vec<String> {
             let addresses: Vec<_> = addresses.iter().map(|address| address.parse().unwrap()).collect();
             let checked = guard.check(&addresses, 443).unwrap();

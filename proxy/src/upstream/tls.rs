@@ -3,11 +3,15 @@
 use std::sync::{Arc, OnceLock};
 
 use exeat_policy::Reason;
+use rustls::client::Resumption;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 
 use super::Speaks;
 use super::failure::Failure;
+
+/// How many TLS sessions of one session are remembered.
+const TLS_SESSIONS: usize = 64;
 
 /// The client's side of TLS, built when the first connection needs it: reading the system's roots takes longer than
 /// everything else at start.
@@ -28,6 +32,22 @@ impl ClientTls {
     /// Believes the system's roots and `extra`.
     pub(crate) const fn new(extra: Vec<CertificateDer<'static>>) -> Self {
         Self { extra, configs: OnceLock::new() }
+    }
+
+    /// The same beliefs, without the TLS sessions that servers could be reminded of.
+    pub(crate) fn apart(&self) -> Self {
+        let configs = OnceLock::new();
+        let of = self.configs.get_or_init(|| build(&self.extra)).as_ref();
+        if let Ok(Configs { negotiated, http1 }) = of {
+            let resumption = Resumption::in_memory_sessions(TLS_SESSIONS);
+            let apart = |config: &ClientConfig| {
+                let mut config = config.clone();
+                config.resumption = resumption.clone();
+                Arc::new(config)
+            };
+            let _ = configs.set(Ok(Configs { negotiated: apart(negotiated), http1: apart(http1) }));
+        }
+        Self { extra: self.extra.clone(), configs }
     }
 
     /// The config that offers the protocols of `speaks`.

@@ -33,7 +33,7 @@ pub struct Setup {
     under: Vec<String>,
     config: Option<String>,
     state_dir: Option<PathBuf>,
-    admin: Option<SocketAddr>,
+    admin: Option<String>,
     secrets: Secrets,
     secret_files: Vec<String>,
 }
@@ -242,10 +242,10 @@ impl Setup {
         self
     }
 
-    /// Listens for admin requests there instead of on a free port.
+    /// Listens for admin requests there instead of on a free port: an address, or `unix:` and a path.
     #[must_use]
-    pub fn admin(mut self, addr: SocketAddr) -> Self {
-        self.admin = Some(addr);
+    pub fn admin(mut self, listen: impl ToString) -> Self {
+        self.admin = Some(listen.to_string());
         self
     }
 
@@ -348,7 +348,7 @@ impl Setup {
         let mut words = self.under.iter().map(OsString::from).chain([binary().into()]);
         let mut command = Command::new(words.next().expect("there is the gateway at least"));
         command.args(words);
-        let admin = self.admin.map_or_else(|| "127.0.0.1:0".to_owned(), |addr| addr.to_string());
+        let admin = self.admin.clone().unwrap_or_else(|| "127.0.0.1:0".to_owned());
         command.arg("serve").args(["--listen", "127.0.0.1:0", "--admin", &admin]);
         let state = self.state_dir.clone().unwrap_or_else(|| dir.join("state"));
         command.arg("--ready-file").arg(ready_file).arg("--state-dir").arg(state).args(["-c", "exeat.toml"]);
@@ -375,5 +375,7 @@ fn read_ready(path: &Path) -> Option<Value> {
 }
 
 fn address(value: &Value) -> SocketAddr {
-    value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("not an address: {value}"))
+    // A Unix socket has none; whoever asks for one knows its path.
+    let text = value.as_str().map(|text| if text.starts_with("unix:") { "0.0.0.0:0" } else { text });
+    text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("not an address: {value}"))
 }

@@ -14,21 +14,31 @@ use crate::config::{Binding, CatalogEntry, Encoded, Inject, Redact, RedactKeys, 
 
 pub(super) fn bindings(fields: Fields<'_>, layer: &Layer<'_>, to: &mut BTreeMap<String, Binding>) {
     for (name, field) in fields.rest() {
-        let good =
-            !name.value.is_empty() && name.value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        if !good {
-            let message = format!("the name of a binding is letters, digits and `_`, found {}", quoted(&name.value));
-            let help = "write the NAME of the placeholder ${NAME}";
-            layer.problems.report(Code::BadValue, name.span, message, help);
-        }
-        let Some(binding) = sources::binding(field.clone(), layer).filter(|_| good) else { continue };
-        if let Some(other) = shares_store(&name.value, &binding, to) {
-            let message = format!("{}: the store is that of {} too", quoted(field.path()), quoted(other));
-            layer.problems.report(Code::BadValue, name.span, message, "give each binding a file of its own");
-            continue;
-        }
-        to.insert(name.value, binding);
+        bind(name, field, layer, to);
     }
+}
+
+/// Reads one binding.
+pub(super) fn bind(name: Spanned<String>, field: Field<'_>, layer: &Layer<'_>, to: &mut BTreeMap<String, Binding>) {
+    let good = is_name(&name, layer);
+    let Some(binding) = sources::binding(field.clone(), layer).filter(|_| good) else { return };
+    if let Some(other) = shares_store(&name.value, &binding, to) {
+        let message = format!("{}: the store is that of {} too", quoted(field.path()), quoted(other));
+        layer.problems.report(Code::BadValue, name.span, message, "give each binding a file of its own");
+        return;
+    }
+    to.insert(name.value, binding);
+}
+
+/// Whether a binding may be called so; what may not is reported.
+pub(super) fn is_name(name: &Spanned<String>, layer: &Layer<'_>) -> bool {
+    let good = !name.value.is_empty() && name.value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if !good {
+        let message = format!("the name of a binding is letters, digits and `_`, found {}", quoted(&name.value));
+        let help = "write the NAME of the placeholder ${NAME}";
+        layer.problems.report(Code::BadValue, name.span, message, help);
+    }
+    good
 }
 
 /// The other binding that keeps its refresh tokens in the same file: either would overwrite what the other needs.

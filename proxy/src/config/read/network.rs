@@ -2,28 +2,39 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use exeat_policy::diag::Code;
 use exeat_policy::doc::{Field, Fields, Value, quoted};
 use exeat_policy::host::Host;
 
-use super::duration;
-use super::{one_or_more, refuse, set};
-use crate::config::{Admin, Dns};
+use super::{Layer, duration, one_or_more, refuse, set, sources};
+use crate::config::{Admin, AdminListen, Dns};
 
 /// Where DNS servers listen (RFC 1035, section 4.2).
 const DNS_PORT: u16 = 53;
 const LONGEST_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-pub(super) fn admin(mut fields: Fields<'_>, to: &mut Admin) {
-    let help = "write an address and a port, such as \"127.0.0.1:9180\", or \"off\"";
-    set(&mut to.listen, fields.parsed("listen", help, listener_or_off));
+pub(super) fn admin(mut fields: Fields<'_>, layer: &Layer<'_>, to: &mut Admin) {
+    let help = "write an address and a port, such as \"127.0.0.1:9180\", \"unix:/path\", or \"off\"";
+    set(&mut to.listen, fields.parsed("listen", help, |text| admin_listener(text, layer.folder)));
+    if let Some(token) = fields.take("token").and_then(|field| sources::secret(field, layer)) {
+        to.token = Some(token);
+    }
     let range = Duration::ZERO..=LONGEST_INTERVAL;
     if let Some(interval) = fields.take("readiness_interval").and_then(|field| duration::field(&field, &range)) {
         to.readiness_interval = (!interval.is_zero()).then_some(interval);
     }
     fields.finish();
+}
+
+fn admin_listener(text: &str, folder: &Path) -> Result<Option<AdminListen>, String> {
+    match text.strip_prefix("unix:") {
+        Some("") => Err("expected the path of a socket behind `unix:`, found nothing".to_owned()),
+        Some(path) => Ok(Some(AdminListen::Unix(folder.join(path)))),
+        None => Ok(listener_or_off(text)?.map(AdminListen::Tcp)),
+    }
 }
 
 pub(super) fn listener_or_off(text: &str) -> Result<Option<SocketAddr>, String> {

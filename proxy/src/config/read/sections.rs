@@ -15,6 +15,7 @@ pub(super) fn policy(mut fields: Fields<'_>, layer: &Layer<'_>, to: &mut PolicyS
     if let Some(manifests) = fields.take("manifests").and_then(|field| layer.paths(field)) {
         to.manifests = manifests;
     }
+    set(&mut to.watch, fields.boolean("watch"));
     fields.finish();
 }
 

@@ -6,7 +6,7 @@ use exeat_policy::diag::{Diagnostic, Source};
 use exeat_policy::manifest::{AuthMode, HeaderValueSpec};
 use exeat_policy::policy::DefaultVerdict;
 
-use crate::config::{Binding, CaFiles, Config, NextProxyProtocol, SecretSource, SniCheck};
+use crate::config::{AdminListen, Binding, CaFiles, Config, NextProxyProtocol, SecretSource, SniCheck};
 
 mod credentials;
 mod layers;
@@ -119,7 +119,7 @@ fn every_section_is_a_table() {
 fn listeners_are_addresses_with_ports() {
     let config = good("[listen]\nproxy = \"[::1]:0\"\n[admin]\nlisten = \"0.0.0.0:9000\"\n");
     assert_eq!(config.listen.proxy, "[::1]:0".parse().unwrap());
-    assert_eq!(config.admin.listen, Some("0.0.0.0:9000".parse().unwrap()));
+    assert_eq!(config.admin.listen, Some(AdminListen::Tcp("0.0.0.0:9000".parse().unwrap())));
     assert_eq!(good("[admin]\nlisten = \"off\"").admin.listen, None);
     for bad in ["", "localhost:3128", "127.0.0.1", "127.0.0.1:99999", ":3128", "off", "::1:3128"] {
         let expected = format!("2:9 E0006 `listen.proxy`: expected an IP address with a port, found `{bad}`");

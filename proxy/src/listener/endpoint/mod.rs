@@ -48,10 +48,12 @@ impl Endpoints {
         let mut drain = gate.drain.clone();
         let client = Client { address, user: None, account: None };
         let local = Local { endpoints: Arc::clone(&self), client, admitted: Admitted::default() };
+        let mut ended = gate.session.ended();
         tokio::select! {
             // Nothing that is asked for here becomes a tunnel.
             _ = http1::serve(stream, BytesMut::new(), &local, bounds, &mut drain) => {}
             () = local.admitted.revoked() => {}
+            () = ended.begun() => {}
         }
         gate.metrics.connections_active.dec();
         drop(slot);
@@ -107,16 +109,16 @@ impl Service for Local {
         let (method, shown) = (exchange.head.method.clone(), exchange.head.target.clone());
         let mut caller = Caller { client: self.client.clone(), entry: Entry::Mcp };
         match self.admit(&mut caller, exchange) {
-            Ok((server, target, exchange)) => {
-                let owner = caller.client.user.clone();
-                let reply = self.endpoints.gate.request(caller, target, exchange).await;
+            Ok(Admission { gate, owner, server, target, exchange }) => {
+                let reply = gate.request(caller, target, exchange).await;
                 match reply {
                     Reply::Response(mut response) => {
                         self.endpoints.seal.close(&server, owner.as_deref(), response.headers_mut());
                         Reply::Response(response)
                     }
                     // An endpoint opens nothing but answers.
-                    Reply::Switch(..) => Reply::Response(self.refused(
+                    Reply::Switch(..) => Reply::Response(refused(
+                        &gate,
                         &Caller { client: self.client.clone(), entry: Entry::Mcp },
                         method.as_str(),
                         &shown,
@@ -125,8 +127,9 @@ impl Service for Local {
                 }
             }
             Err(denied) => {
-                let Unauthenticated { refusal, fields } = *denied;
-                let mut response = self.refused(&caller, method.as_str(), &shown, refusal);
+                let (gate, denied) = *denied;
+                let Unauthenticated { refusal, fields } = denied;
+                let mut response = refused(&gate, &caller, method.as_str(), &shown, refusal);
                 response.headers_mut().extend(fields);
                 Reply::Response(response)
             }
@@ -135,27 +138,40 @@ impl Service for Local {
 
     fn refuse(&self, error: &HeadError) -> Response<ResponseBody> {
         let caller = Caller { client: self.client.clone(), entry: Entry::Mcp };
-        self.refused(&caller, "", "", Refusal::new(error.reason, error.detail))
+        refused(&self.endpoints.gate, &caller, "", "", Refusal::new(error.reason, error.detail))
     }
 }
 
+/// A request that may go on, as one of the server's.
+struct Admission {
+    /// The gate of its session.
+    gate: Arc<Gate>,
+    /// Whose the sessions of MCP are that it opens.
+    owner: Option<Arc<str>>,
+    server: String,
+    target: Target,
+    exchange: Exchange,
+}
+
+/// A request that may not, with the gate of the session that it is one of.
+type Denied = Box<(Arc<Gate>, Unauthenticated)>;
+
 impl Local {
     /// Makes a request of the server's of one of the endpoint's.
-    fn admit(
-        &self,
-        caller: &mut Caller,
-        mut exchange: Exchange,
-    ) -> Result<(String, Target, Exchange), Box<Unauthenticated>> {
-        let gate = &self.endpoints.gate;
-        let deny = |refusal: Refusal| Box::new(Unauthenticated { refusal, fields: HeaderMap::new() });
-        let snapshot = gate.current.get();
+    fn admit(&self, caller: &mut Caller, mut exchange: Exchange) -> Result<Admission, Denied> {
+        let shared = &self.endpoints.gate;
+        let deny = |gate: &Arc<Gate>, refusal: Refusal| -> Denied {
+            Box::new((Arc::clone(gate), Unauthenticated { refusal, fields: HeaderMap::new() }))
+        };
         let head = &mut exchange.head;
-        visitor::check(&head.headers, &snapshot.config.mcp.hosts).map_err(deny)?;
+        visitor::check(&head.headers, &shared.current.get().config.mcp.hosts)
+            .map_err(|refusal| deny(shared, refusal))?;
         let presented = || Credentials::in_fields(&head.headers);
-        gate.authenticate(&mut caller.client, presented)?;
-        if let Some(account) = &caller.client.account {
-            self.admitted.note(gate, Some(account));
-        }
+        let gate = shared
+            .authenticate(&mut caller.client, presented)
+            .map_err(|denied| Box::new((Arc::clone(shared), *denied)))?;
+        let snapshot = gate.current.get();
+        self.admitted.note(&gate, caller.client.account.as_ref());
         let found = server_of(&head.target).and_then(|server| {
             let target = snapshot.endpoints.get(&server)?.clone();
             Some((server, target))
@@ -163,28 +179,35 @@ impl Local {
         let (server, target) = found.ok_or_else(|| {
             let known: Vec<String> = snapshot.endpoints.keys().map(|server| path_of(server)).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            deny(Refusal::new(Reason::NotFound, format_args!("expected the endpoint of an MCP server: {known}")))
+            deny(&gate, Refusal::new(Reason::NotFound, format_args!("expected the endpoint of an MCP server: {known}")))
         })?;
         // Who the client may be is said; from here on the request is the server's, whose page this is not.
         for name in [header::ORIGIN, header::REFERER, header::UPGRADE] {
             head.headers.remove(name);
         }
-        let owner = caller.client.user.as_deref();
-        self.endpoints.seal.open(&server, owner, &mut head.headers).map_err(deny)?;
-        Ok((server, target, exchange))
+        // A session's name may be another's later, its id is not.
+        let owner = match gate.session.is_base() {
+            true => caller.client.user.clone(),
+            false => Some(gate.session.id().as_str().into()),
+        };
+        self.endpoints
+            .seal
+            .open(&server, owner.as_deref(), &mut head.headers)
+            .map_err(|refusal| deny(&gate, refusal))?;
+        Ok(Admission { gate, owner, server, target, exchange })
     }
+}
 
-    fn refused(&self, caller: &Caller, method: &str, target: &str, refusal: Refusal) -> Response<ResponseBody> {
-        let snapshot = self.endpoints.gate.current.get();
-        let shown = Shown(target);
-        let subject = Subject::unjudged(caller, &snapshot, method, &shown);
-        let allow = refusal.reason == Reason::McpMethod;
-        let mut response = self.endpoints.gate.refused(&subject, refusal);
-        if allow {
-            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
-        }
-        response
+fn refused(gate: &Gate, caller: &Caller, method: &str, target: &str, refusal: Refusal) -> Response<ResponseBody> {
+    let snapshot = gate.current.get();
+    let shown = Shown(target);
+    let subject = Subject::unjudged(caller, &snapshot, method, &shown);
+    let allow = refusal.reason == Reason::McpMethod;
+    let mut response = gate.refused(&subject, refusal);
+    if allow {
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
     }
+    response
 }
 
 #[cfg(test)]

@@ -8,14 +8,12 @@ use std::future::Future as _;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderName;
 use http_body::{Body, Frame, SizeHint};
-use prometheus::IntCounter;
 use tokio::io::{AsyncReadExt, ReadHalf};
 use tokio::sync::oneshot;
 
@@ -26,6 +24,7 @@ use crate::listener::held::Held;
 use crate::listener::http2::Inbound;
 use crate::listener::stream::Stream;
 use crate::listener::transit::{BodyFault, Progress, Transit};
+use crate::quota::Meter;
 use crate::redact::Redacted;
 use crate::upstream::{BodyError, UpstreamBody};
 
@@ -78,17 +77,14 @@ impl RequestBody {
         }
     }
 
-    /// Has the body's bytes counted as they go by, for all and for this one.
-    pub(crate) fn count_into(&mut self, counter: &IntCounter, own: Option<Arc<AtomicU64>>) {
+    /// Has the body's bytes counted as they go by.
+    pub(crate) fn count_into(&mut self, meter: Meter) {
         if let Self::Held(body) = self {
-            let read = body.read().len() as u64;
-            counter.inc_by(read);
-            if let Some(own) = &own {
-                own.fetch_add(read, Ordering::Relaxed);
-            }
+            // What was read already is small; what comes behind it is looked at as it comes.
+            meter.count(body.read().len());
         }
         if let Some(transit) = self.transit() {
-            transit.count = Some((counter.clone(), own));
+            transit.meter = Some(meter);
         }
     }
 
@@ -226,8 +222,10 @@ impl Body for RequestBody {
             Self::Empty => Poll::Ready(None),
             Self::Client(body) => {
                 let mut frame = ready!(body.poll(cx));
-                if let Some(Ok(frame)) = &mut frame {
-                    body.transit.pass(frame);
+                if let Some(Ok(frame)) = &mut frame
+                    && let Err(fault) = body.transit.pass(frame)
+                {
+                    return body.fault(fault);
                 }
                 Poll::Ready(frame)
             }

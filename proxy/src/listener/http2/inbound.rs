@@ -37,7 +37,7 @@ impl Inbound {
         };
         Poll::Ready(frame.map(|frame| {
             let mut frame = frame.map_err(io::Error::other)?;
-            self.transit.pass(&mut frame);
+            self.transit.pass(&mut frame).map_err(|fault| io::Error::new(io::ErrorKind::InvalidData, fault))?;
             Ok(frame)
         }))
     }

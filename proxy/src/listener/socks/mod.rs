@@ -7,6 +7,7 @@
 pub(crate) mod wire;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
@@ -31,7 +32,7 @@ const LINGER_BYTES: usize = 64 * 1024;
 
 /// Serves a SOCKS5 client up to its tunnel; none where there is to be none. `buffer` was read from it already.
 pub(crate) async fn serve(
-    gate: &Gate,
+    gate: &Arc<Gate>,
     client: Client,
     stream: Stream,
     buffer: BytesMut,
@@ -49,7 +50,7 @@ pub(crate) async fn serve(
 }
 
 /// Refuses a SOCKS4 client.
-pub(crate) async fn refuse_socks4(gate: &Gate, client: Client, stream: Stream, buffer: BytesMut, bounds: Bounds) {
+pub(crate) async fn refuse_socks4(gate: &Arc<Gate>, client: Client, stream: Stream, buffer: BytesMut, bounds: Bounds) {
     let mut session = Session::new(gate, client, Entry::Forward, stream, buffer, bounds);
     let detail = "SOCKS4 is not served; use SOCKS5 with names resolved by the proxy (socks5h://)";
     session.note(&Refusal::new(Reason::UnsupportedProtocol, detail), "", "");
@@ -70,8 +71,8 @@ enum Stop {
 }
 
 /// One client on its way to a tunnel.
-struct Session<'g> {
-    gate: &'g Gate,
+struct Session {
+    gate: Arc<Gate>,
     caller: Caller,
     stream: Stream,
     buffer: BytesMut,
@@ -80,9 +81,9 @@ struct Session<'g> {
     idle: Duration,
 }
 
-impl<'g> Session<'g> {
+impl Session {
     fn new(
-        gate: &'g Gate,
+        gate: &Arc<Gate>,
         client: Client,
         entry: Entry,
         stream: Stream,
@@ -90,7 +91,7 @@ impl<'g> Session<'g> {
         Bounds { head_time, idle, .. }: Bounds,
     ) -> Self {
         let caller = Caller { client, entry };
-        Self { gate, caller, stream, buffer, deadline: Instant::now() + head_time, idle }
+        Self { gate: Arc::clone(gate), caller, stream, buffer, deadline: Instant::now() + head_time, idle }
     }
 
     async fn run(&mut self) -> Result<Switch, Stop> {
@@ -119,10 +120,12 @@ impl<'g> Session<'g> {
     async fn authenticate(&mut self) -> Result<(), Stop> {
         let none_acceptable = |_| vec![5, 0xFF];
         let offer = self.read(wire::greeting, none_acceptable).await?;
-        // Where nobody has to authenticate, a client that insists on it may.
-        let served: &[_] = match self.gate.authentication_required() {
-            true => &[Method::Password],
-            false => &[Method::None, Method::Password],
+        // Where nobody has to authenticate, a client that insists on it may; and one that can has to where its
+        // credentials say which session it belongs to.
+        let served: &[_] = match (self.gate.authentication_required(), self.gate.credentials_matter()) {
+            (true, _) => &[Method::Password],
+            (false, true) => &[Method::Password, Method::None],
+            (false, false) => &[Method::None, Method::Password],
         };
         let Some(method) = served.iter().copied().find(|method| offer.has(*method)) else {
             let refusal = Refusal::new(Reason::ProxyAuth, "the client offers no method of authentication served here");
@@ -133,8 +136,9 @@ impl<'g> Session<'g> {
             let wrong = |_| vec![1, 1];
             let (name, password) = self.read(wire::credentials, wrong).await?;
             let presented = || Some(Credentials::password(&name, &password));
-            if let Err(denied) = self.gate.authenticate(&mut self.caller.client, presented) {
-                return Err(self.refused(&denied.refusal, "", "", wrong));
+            match self.gate.authenticate(&mut self.caller.client, presented) {
+                Ok(gate) => self.gate = gate,
+                Err(denied) => return Err(self.refused(&denied.refusal, "", "", wrong)),
             }
             self.send(&[1, 0]).await?;
         }
