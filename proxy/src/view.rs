@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::judge::{Asked, Judgement};
 
 /// A rule, where it belongs and where it is written.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct RuleView<'a> {
     /// The layer's name.
     pub(crate) layer: &'a str,

@@ -138,17 +138,17 @@ async fn hold(way: Way, instructions: f64, allocations: f64) {
 
 #[tokio::test]
 async fn a_forwarded_request_costs_so_much() {
-    hold(Way::Forward, 92_000.0, 23.0).await;
+    hold(Way::Forward, 78_000.0, 22.0).await;
 }
 
 #[tokio::test]
 async fn an_intercepted_request_costs_so_much() {
-    hold(Way::Intercept, 115_000.0, 29.0).await;
+    hold(Way::Intercept, 101_000.0, 27.0).await;
 }
 
 #[tokio::test]
 async fn an_injected_request_costs_so_much() {
-    hold(Way::Inject, 132_000.0, 37.0).await;
+    hold(Way::Inject, 116_000.0, 35.0).await;
 }
 
 /// One call to read the request, one to write its line in the log, one to send it on, one to read the answer and one to
@@ -158,6 +158,6 @@ async fn a_request_takes_five_system_calls() {
     for way in [Way::Forward, Way::Intercept, Way::Inject] {
         let calls = way.calls().await;
         println!("{way:?}: {calls} system calls");
-        assert!(calls <= 5.2, "{way:?}: {calls}");
+        assert!(calls <= 5.5, "{way:?}: {calls}");
     }
 }

@@ -4,15 +4,14 @@
 //! event has: schema, version, `event_id`, `session_id`, `sequence`, `timestamp` and `monotonic_offset_ms`.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use exeat_policy::Reason;
 use exeat_policy::host::Host;
 use exeat_policy::target::{Authority, Target};
 use http::HeaderName;
-use serde::ser::{SerializeMap as _, SerializeSeq as _};
-use serde::{Serialize, Serializer};
 
+use super::json::{Object, decimal, escape, escape_shown, socket};
 use super::{Entry, EventId, Outcome, Record};
 use crate::client::Address;
 use crate::snapshot::Snapshot;
@@ -20,8 +19,7 @@ use crate::tunnel::Kind as TunnelKind;
 use crate::view::RuleView;
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A session began: the first event of each.
     SessionStarted,
@@ -41,9 +39,24 @@ pub(crate) enum Kind {
     SessionEnded,
 }
 
+impl Kind {
+    /// The word in events.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::SessionStarted => "session_started",
+            Self::PolicyLoaded => "policy_loaded",
+            Self::PolicyRejected => "policy_rejected",
+            Self::Decision => "decision",
+            Self::RequestCompleted => "request_completed",
+            Self::TunnelClosed => "tunnel_closed",
+            Self::Gap => "gap",
+            Self::SessionEnded => "session_ended",
+        }
+    }
+}
+
 /// How an event is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Provenance {
     /// From what was on the wire.
     WireObserved,
@@ -51,9 +64,18 @@ pub(crate) enum Provenance {
     Derived,
 }
 
+impl Provenance {
+    /// The word in events.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::WireObserved => "wire_observed",
+            Self::Derived => "derived",
+        }
+    }
+}
+
 /// What an event cannot say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limitation {
     /// Which requests go through the tunnel is not seen.
     TunnelContentNotObserved,
@@ -61,59 +83,49 @@ pub(crate) enum Limitation {
     TargetNotRead,
 }
 
+impl Limitation {
+    /// The word in events.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::TunnelContentNotObserved => "tunnel_content_not_observed",
+            Self::TargetNotRead => "target_not_read",
+        }
+    }
+}
+
 /// One event; what does not apply is left out.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Event<'a> {
     pub(crate) kind: Kind,
     /// The program, when it starts.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) gateway: Option<&'static str>,
     /// The decision that this is the end of.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decision_id: Option<EventIdOf<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) entry: Option<Entry>,
     /// The method as sent.
-    #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) method: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target: Option<AskedFor<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) verdict: Option<Outcome>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "word")]
     pub(crate) reason: Option<Reason>,
     /// The rule that decided.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rule: Option<RuleView<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) policy: Option<PolicyView<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<&'a str>,
     /// The names of the fields that were put on.
-    #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "names")]
     pub(crate) injected: &'a [HeaderName],
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) addresses: Option<Addresses>,
     /// Who the client has shown itself to be.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) user: Option<&'a str>,
     /// What kind of tunnel.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "tunnel")]
     pub(crate) tunnel: Option<TunnelKind>,
     /// The status of the answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<u16>,
     /// Why it ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cause: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes: Option<Bytes>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) duration_ms: Option<u64>,
     /// How many events are missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dropped: Option<u64>,
-    #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) detail: &'a str,
     pub(crate) provenance: Provenance,
     pub(crate) limitations: &'static [Limitation],
@@ -147,6 +159,75 @@ impl Event<'_> {
             provenance: Provenance::Derived,
             limitations: &[],
         }
+    }
+}
+
+impl Event<'_> {
+    /// Writes it as an object, in place of whatever `out` held.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.clear();
+        let mut object = Object::begin(out);
+        object.text("kind", self.kind.as_str());
+        object.text_if("gateway", self.gateway);
+        if let Some(decision) = self.decision_id {
+            object.quoted("decision_id", |out| {
+                escape(out, decision.session);
+                out.push(b'-');
+                decimal(out, decision.event.0);
+            });
+        }
+        object.text_if("entry", self.entry.map(Entry::as_str));
+        object.text_if("method", (!self.method.is_empty()).then_some(self.method));
+        if let Some(target) = self.target {
+            object.object("target", |object| target.write(object));
+        }
+        object.text_if("verdict", self.verdict.map(Outcome::as_str));
+        object.text_if("reason", self.reason.map(Reason::as_str));
+        if let Some(RuleView { layer, list, pattern, file, line, column }) = self.rule {
+            object.object("rule", |object| {
+                object.text("layer", layer);
+                object.text("list", list);
+                object.text("pattern", pattern);
+                object.text("file", file);
+                object.number("line", line.into());
+                object.number("column", column.into());
+            });
+        }
+        if let Some(PolicyView { digest, generation, mode }) = self.policy {
+            object.object("policy", |object| {
+                object.text("digest", digest);
+                object.number("generation", generation);
+                object.text("mode", mode);
+            });
+        }
+        object.text_if("server", self.server);
+        if !self.injected.is_empty() {
+            object.list("injected", self.injected.iter().map(HeaderName::as_str));
+        }
+        if let Some(Addresses { client, upstream }) = self.addresses {
+            object.object("addresses", |object| {
+                object.quoted("client", |out| show_client(out, client));
+                if let Some(upstream) = upstream {
+                    object.quoted("upstream", |out| socket(out, upstream));
+                }
+            });
+        }
+        object.text_if("user", self.user);
+        object.text_if("tunnel", self.tunnel.map(TunnelKind::as_str));
+        object.number_if("status", self.status.map(u64::from));
+        object.text_if("cause", self.cause);
+        if let Some(Bytes { up, down }) = self.bytes {
+            object.object("bytes", |object| {
+                object.number("up", up);
+                object.number("down", down);
+            });
+        }
+        object.number_if("duration_ms", self.duration_ms);
+        object.number_if("dropped", self.dropped);
+        object.text_if("detail", (!self.detail.is_empty()).then_some(self.detail));
+        object.text("provenance", self.provenance.as_str());
+        object.list("limitations", self.limitations.iter().map(|limitation| limitation.as_str()));
+        object.end();
     }
 }
 
@@ -205,11 +286,7 @@ impl fmt::Display for AskedFor<'_> {
             Self::Name(host) => return host.fmt(f),
             Self::Shown(text) => return text.fmt(f),
         };
-        write!(f, "{}://{}", target.scheme(), target.host())?;
-        if target.port() != target.scheme().default_port() {
-            write!(f, ":{}", target.port())?;
-        }
-        f.write_str(target.path())?;
+        write!(f, "{}://{}{}", target.scheme(), target.short_authority(), target.path())?;
         match target.query() {
             Some(query) => write!(f, "?({} bytes)", query.len()),
             None => Ok(()),
@@ -217,32 +294,50 @@ impl fmt::Display for AskedFor<'_> {
     }
 }
 
-impl Serialize for AskedFor<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
+impl AskedFor<'_> {
+    /// Writes it as [`Display`](fmt::Display) shows it, between quotes.
+    pub(super) fn show(self, out: &mut Vec<u8>) {
+        let Self::Url(target) = self else { return escape_shown(out, self) };
+        let scheme = target.scheme();
+        escape(out, scheme.as_str());
+        out.extend_from_slice(b"://");
+        match target.host().ip() {
+            Some(IpAddr::V6(_)) => escape_shown(out, target.host()),
+            Some(IpAddr::V4(_)) | None => escape(out, target.host().as_str()),
+        }
+        if target.port() != scheme.default_port() {
+            out.push(b':');
+            decimal(out, target.port().into());
+        }
+        escape(out, target.path());
+        if let Some(query) = target.query() {
+            out.extend_from_slice(b"?(");
+            decimal(out, query.len() as u64);
+            out.extend_from_slice(b" bytes)");
+        }
+    }
+
+    fn write(self, object: &mut Object<'_>) {
         match self {
             Self::Url(target) => {
-                map.serialize_entry("scheme", target.scheme().as_str())?;
-                map.serialize_entry("host", target.host().as_str())?;
-                map.serialize_entry("port", &target.port())?;
-                map.serialize_entry("path", target.path())?;
-                if let Some(query) = target.query() {
-                    map.serialize_entry("query_bytes", &query.len())?;
-                }
+                object.text("scheme", target.scheme().as_str());
+                object.text("host", target.host().as_str());
+                object.number("port", target.port().into());
+                object.text("path", target.path());
+                object.number_if("query_bytes", target.query().map(|query| query.len() as u64));
             }
             Self::Authority(authority) => {
-                map.serialize_entry("host", authority.host().as_str())?;
-                map.serialize_entry("port", &authority.port())?;
+                object.text("host", authority.host().as_str());
+                object.number("port", authority.port().into());
             }
-            Self::Name(host) => map.serialize_entry("host", host.as_str())?,
-            Self::Shown(text) => map.serialize_entry("shown", &Text(text))?,
+            Self::Name(host) => object.text("host", host.as_str()),
+            Self::Shown(text) => object.shown("shown", text),
         }
-        map.end()
     }
 }
 
 /// The policy that something was decided by.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct PolicyView<'a> {
     pub(crate) digest: &'a str,
     pub(crate) generation: u64,
@@ -256,22 +351,31 @@ impl<'a> PolicyView<'a> {
 }
 
 /// The two ends of what happened.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
-    #[serde(serialize_with = "shown")]
     pub(crate) client: Address,
     /// Where the connection leads: to the server, or to the next proxy.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shown_if")]
     pub(crate) upstream: Option<SocketAddr>,
 }
 
 /// Bytes of bodies, or of a tunnel.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes {
     /// To the server.
     pub(crate) up: u64,
     /// To the client.
     pub(crate) down: u64,
+}
+
+/// Writes where a client is, as [`Address`] shows it.
+pub(super) fn show_client(out: &mut Vec<u8>, client: Address) {
+    match client {
+        Address::Tcp(address) => {
+            out.extend_from_slice(b"tcp ");
+            socket(out, address);
+        }
+        Address::Unix { .. } | Address::Inner(_) => escape_shown(out, client),
+    }
 }
 
 /// The id of an event of a session.
@@ -283,43 +387,35 @@ pub(crate) struct EventIdOf<'a> {
     pub(crate) event: EventId,
 }
 
-impl Serialize for EventIdOf<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{}-{}", self.session, self.event.0))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_and_by_whom_is_written_as_it_is_shown() {
+        let written = |fill: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            fill(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        for url in ["http://a.test/", "https://a.test:8443/x/y?z=1", "http://[2001:db8::1]:81/", "https://1.2.3.4/"] {
+            let target = Target::parse(url).unwrap();
+            let asked = AskedFor::Url(&target);
+            assert_eq!(written(&|out| asked.show(out)), asked.to_string());
+        }
+        let authority = Authority::parse("[2001:db8::1]:443").unwrap();
+        let (host, quoted) = ("a.test".parse().unwrap(), "\"a\\\n\"");
+        for asked in [AskedFor::Authority(&authority), AskedFor::Name(&host)] {
+            assert_eq!(written(&|out| asked.show(out)), asked.to_string());
+        }
+        assert_eq!(written(&|out| AskedFor::Shown(&quoted).show(out)), r#"\"a\\\n\""#);
+        for client in [
+            Address::Tcp("127.0.0.1:1".parse().unwrap()),
+            Address::Tcp("[::1]:65535".parse().unwrap()),
+            Address::Unix { uid: 7, pid: Some(9) },
+            Address::Unix { uid: 7, pid: None },
+        ] {
+            assert_eq!(written(&|out| show_client(out, client)), client.to_string());
+        }
     }
-}
-
-struct Text<'a>(&'a (dyn fmt::Display + Sync));
-
-impl Serialize for Text<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self.0)
-    }
-}
-
-fn shown<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(value)
-}
-
-fn shown_if<S: Serializer>(value: &Option<impl fmt::Display>, serializer: S) -> Result<S::Ok, S::Error> {
-    match value {
-        Some(value) => serializer.collect_str(value),
-        None => serializer.serialize_none(),
-    }
-}
-
-fn word<S: Serializer>(reason: &Option<Reason>, serializer: S) -> Result<S::Ok, S::Error> {
-    reason.map(Reason::as_str).serialize(serializer)
-}
-
-fn tunnel<S: Serializer>(kind: &Option<TunnelKind>, serializer: S) -> Result<S::Ok, S::Error> {
-    kind.map(TunnelKind::as_str).serialize(serializer)
-}
-
-fn names<S: Serializer>(names: &&[HeaderName], serializer: S) -> Result<S::Ok, S::Error> {
-    let mut list = serializer.serialize_seq(Some(names.len()))?;
-    for name in *names {
-        list.serialize_element(name.as_str())?;
-    }
-    list.end()
 }

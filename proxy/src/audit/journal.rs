@@ -9,17 +9,16 @@
 //! microseconds, less than waking somebody else up would. Waiting for the disk is what the [`Syncer`] is for.
 
 use std::cell::RefCell;
-use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
-use time::OffsetDateTime;
-
+use super::clock::Clock;
 use super::event::Kind;
 use super::file::EventFile;
+use super::json::{Object, decimal, escape};
 use super::sync::{Synced, Syncer};
 use super::{Event, Feed};
 use crate::config::{Audit as AuditConfig, OnFull};
@@ -166,9 +165,7 @@ impl Journal {
     /// Takes an event down.
     pub(super) fn write(&self, sequence: &Sequence, event: &Event<'_>, need: Need) -> Written {
         BODY.with_borrow_mut(|body| {
-            body.clear();
-            // Strings and numbers into memory: nothing of it fails.
-            let _ = serde_json::to_writer(&mut *body, event);
+            event.write(body);
             let mut state = self.state();
             let kept = self.fill_gap(&mut state, sequence).and_then(|()| self.keep(&mut state, sequence, body));
             let id = match kept {
@@ -195,7 +192,8 @@ impl Journal {
         if missing == 0 {
             return Ok(());
         }
-        let body = serde_json::to_vec(&Event { dropped: Some(missing), ..Event::of(Kind::Gap) })?;
+        let mut body = Vec::new();
+        Event { dropped: Some(missing), ..Event::of(Kind::Gap) }.write(&mut body);
         self.keep(state, sequence, &body)?;
         sequence.missing.store(0, Ordering::Relaxed);
         Ok(())
@@ -243,51 +241,29 @@ impl State {
         let Self { line, clock, .. } = self;
         let Sequence { id, began, .. } = sequence;
         line.clear();
-        let offset = began.elapsed().as_millis();
-        let _ = write!(
-            line,
-            r#"{{"schema":"exeat.event","version":"1.0","event_id":"{id}-{number}","session_id":"{id}","sequence":{number},"timestamp":""#,
-        );
-        clock.write_now(line);
-        let _ = write!(line, r#"","monotonic_offset_ms":{offset},"#);
+        let offset = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mut object = Object::begin(line);
+        object.text("schema", "exeat.event");
+        object.text("version", "1.0");
+        object.quoted("event_id", |out| {
+            escape(out, id);
+            out.push(b'-');
+            decimal(out, number);
+        });
+        object.text("session_id", id);
+        object.number("sequence", number);
+        object.quoted("timestamp", |out| clock.write_now(out));
+        object.number("monotonic_offset_ms", offset);
+        // The rest of the object is there, and its end.
+        line.push(b',');
         line.extend_from_slice(body.get(1..).unwrap_or_default());
         line.push(b'\n');
-    }
-}
-
-/// Writes times in RFC 3339, to the microsecond. The text of a second is made once.
-#[derive(Debug, Default)]
-struct Clock {
-    second: u64,
-    text: String,
-}
-
-impl Clock {
-    fn write_now(&mut self, out: &mut Vec<u8>) {
-        self.write(SystemTime::now(), out);
-    }
-
-    fn write(&mut self, now: SystemTime, out: &mut Vec<u8>) {
-        let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        if self.second != since.as_secs() || self.text.is_empty() {
-            self.second = since.as_secs();
-            let seconds = i64::try_from(self.second).unwrap_or(i64::MAX);
-            let date = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-            let (year, month, day) = date.to_calendar_date();
-            let (hour, minute, second) = date.to_hms();
-            self.text.clear();
-            let month = u8::from(month);
-            let _ = write!(self.text, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
-        }
-        out.extend_from_slice(self.text.as_bytes());
-        let _ = write!(out, ".{:06}Z", since.subsec_micros());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::time::Duration;
 
     use serde_json::Value;
     use tempfile::TempDir;
@@ -372,20 +348,5 @@ mod tests {
         let Written::Syncing(EventId(2), synced) = journal.write(&sequence, &event, Need::Before) else { panic!() };
         assert!(synced.blocking_recv().unwrap());
         assert_eq!(kinds(&dir).len(), 2);
-    }
-
-    #[test]
-    fn times_are_written_to_the_microsecond() {
-        let mut clock = Clock::default();
-        for (since, expected) in [
-            (Duration::ZERO, "1970-01-01T00:00:00.000000Z"),
-            (Duration::new(1_796_027_460, 945_818_999), "2026-11-30T08:31:00.945818Z"),
-            (Duration::new(1_796_027_460, 1_000), "2026-11-30T08:31:00.000001Z"),
-            (Duration::new(4_107_542_399, 0), "2100-02-28T23:59:59.000000Z"),
-        ] {
-            let mut out = Vec::new();
-            clock.write(UNIX_EPOCH + since, &mut out);
-            assert_eq!(String::from_utf8(out).unwrap(), expected);
-        }
     }
 }

@@ -5,15 +5,17 @@
 //! looks in or listens. What is let out goes only when its event is written ([`Audit::permit`]), and has an [`Ending`].
 //! The log line is for people.
 
+mod clock;
 mod ending;
 mod event;
 mod feed;
 mod file;
 mod journal;
+mod json;
+pub(crate) mod log;
 mod sync;
 mod words;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -148,14 +150,14 @@ impl Audit {
     }
 
     fn count(&self, record: &Record<'_>) {
-        let Desk { metrics, tally, log, .. } = &*self.0;
+        let Desk { metrics, tally, log: logs, .. } = &*self.0;
         metrics.count_decision(record.entry, record.outcome, record.reason);
-        let rule = record.rule.map(|rule| Place(rule.rule));
+        let rule = record.rule.map(|rule| log::Place(rule.rule));
         if let Some(tally) = tally {
             tally.add(record, rule.as_ref().map(ToString::to_string));
         }
-        if *log {
-            write_log(record, rule);
+        if *logs {
+            log::write(record, rule.as_ref());
         }
     }
 
@@ -183,37 +185,6 @@ impl Audit {
 
     fn note(&self, event: &Event<'_>) {
         self.0.journal.write(&self.0.sequence, event, Need::After);
-    }
-}
-
-fn write_log(record: &Record<'_>, rule: Option<Place<'_>>) {
-    let injected: Vec<&str> = record.injected.iter().map(HeaderName::as_str).collect();
-    let injected = (!injected.is_empty()).then(|| injected.join(", "));
-    let detail = (!record.detail.is_empty()).then_some(record.detail);
-    tracing::info!(
-        target: "exeat::decision",
-        verdict = record.outcome.as_str(),
-        reason = record.reason.as_str(),
-        entry = record.entry.as_str(),
-        method = record.method,
-        url = %record.target,
-        rule = rule.as_ref().map(tracing::field::display),
-        server = record.server,
-        injected,
-        client = %record.client.address,
-        user = record.client.user.as_deref(),
-        generation = record.policy.generation,
-        detail,
-    );
-}
-
-/// A rule with its place, as `PATTERN (FILE:LINE:COLUMN)`.
-struct Place<'a>(&'a exeat_policy::Rule);
-
-impl fmt::Display for Place<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let exeat_policy::Rule { pattern, file, line, column } = self.0;
-        write!(f, "{pattern} ({file}:{line}:{column})")
     }
 }
 

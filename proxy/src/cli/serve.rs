@@ -228,5 +228,6 @@ fn start_log() {
         builder.with_ansi(super::diagnostics::color_wanted(&io::stderr())).with_target(false).compact().init();
     } else {
         builder.json().flatten_event(true).init();
+        crate::audit::log::is_lines_on_stderr();
     }
 }

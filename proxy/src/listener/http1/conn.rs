@@ -249,7 +249,7 @@ pub(crate) async fn serve<S: Service>(
     drain: &mut Drain,
 ) -> Option<Switched<S::Switch>> {
     let (read, write) = tokio::io::split(stream);
-    let mut client = Client { write, out: BytesMut::new(), bounds };
+    let mut client = Client { write, out: BytesMut::new(), bounds, patience: Patience::new(bounds.idle) };
     let mut reader = Reader { io: read, buffer: buffered };
     let mut patience = Patience::new(bounds.idle);
     loop {
@@ -378,6 +378,8 @@ struct Client {
     write: WriteHalf<Stream>,
     out: BytesMut,
     bounds: Bounds,
+    /// For a client that does not take its answer.
+    patience: Patience,
 }
 
 impl Client {
@@ -468,7 +470,7 @@ impl Client {
             match frame.into_data() {
                 Ok(data) => {
                     let written = write::data(&mut self.write, &mut self.out, data, framing);
-                    timeout(self.bounds.idle, written).await.ok()?.ok()?;
+                    self.patience.wait(written).await?.ok()?;
                 }
                 Err(frame) => trailers = frame.into_trailers().ok(),
             }
@@ -488,7 +490,7 @@ impl Client {
     }
 
     async fn flush(&mut self) -> Option<()> {
-        timeout(self.bounds.idle, write::flush(&mut self.write, &mut self.out)).await.ok()?.ok()
+        self.patience.wait(write::flush(&mut self.write, &mut self.out)).await?.ok()
     }
 
     /// Closes so that the client can still read the last answer: a socket closed with unread bytes resets it
