@@ -9,7 +9,8 @@ const HOST: &str = "api.example.test";
 async fn post(gateway: &Gateway, path: &str, body: &Value) -> Response {
     let body = body.to_string();
     let (admin, length) = (gateway.admin(), body.len());
-    let head = format!("POST {path} HTTP/1.1\r\nHost: {admin}\r\nContent-Length: {length}\r\n\r\n{body}");
+    let fields = format!("Host: {admin}\r\nContent-Type: application/json\r\nContent-Length: {length}");
+    let head = format!("POST {path} HTTP/1.1\r\n{fields}\r\n\r\n{body}");
     let mut conn = RawConn::open(admin).await;
     conn.send(head).await;
     conn.response().await

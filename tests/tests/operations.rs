@@ -410,6 +410,9 @@ async fn the_manifests_of_kubernetes_start_gateways_that_pass_their_probes() {
             let text = text.as_str().unwrap().replace("/var/run/", &format!("{below}/var/run/"));
             std::fs::write(dir.path().join("etc/exeat").join(name), text).unwrap();
         }
+        let admin = dir.path().join("var/run/secrets/exeat/admin");
+        std::fs::create_dir_all(&admin).unwrap();
+        std::fs::write(admin.join("token"), "0123456789abcdef0123456789abcdef").unwrap();
         if file == "standalone.yaml" {
             make_ca(&shipped("kubernetes/standalone.yaml"), &dir.path().join("var/run/secrets/exeat/ca")).await;
         }

@@ -5,8 +5,9 @@
 //! from saying so, in Host, in Origin and in Sec-Fetch-Site. A page of the admin listener itself may ask.
 //!
 //! Where others can reach the listener, they have to show a token, and the gateway does not start without one. On
-//! loopback and on a Unix socket a token may be asked for too. What takes no token anywhere is `/livez` and `/readyz`:
-//! they are asked by what keeps the gateway running, and tell of nothing but that.
+//! loopback and on a Unix socket a token may be asked for too. What takes no token anywhere is `/livez` and `/readyz`,
+//! which are asked by what keeps the gateway running and tell of nothing but that, and the files of the console, which
+//! are the same everywhere: the page asks for the token and shows it with whatever it asks.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,7 +26,10 @@ use crate::respond::{Problem, Unmet};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// What takes no token.
-const OPEN: [&str; 2] = ["/livez", "/readyz"];
+fn is_open(path: &str) -> bool {
+    matches!(path, "/livez" | "/readyz" | "/") || path.starts_with("/console/")
+}
+
 /// The fewest bytes of a token that others can reach for.
 const SHORTEST_TOKEN: usize = 16;
 
@@ -109,7 +113,7 @@ impl Guard {
         }
         match &self.token {
             None => Ok(self.place == Place::Unix),
-            Some(_) if OPEN.contains(&path) => Ok(false),
+            Some(_) if is_open(path) => Ok(false),
             Some(token) => self.check_token(token, headers).map(|()| true),
         }
     }
@@ -276,10 +280,10 @@ mod tests {
                 (None, 401),
             ] {
                 let fields: Vec<_> = [host].into_iter().chain(value.map(|value| ("authorization", value))).collect();
-                for path in ["/", "/metrics", "/v1/sessions", "/v1/evidence", "/livez/", "/readyz/x"] {
+                for path in ["/metrics", "/v1/sessions", "/v1/evidence", "/livez/", "/readyz/x", "//", "/console"] {
                     assert_eq!(status(&guard, &Method::GET, path, &fields), expected, "{path} {value:?}");
                 }
-                for path in OPEN {
+                for path in ["/livez", "/readyz", "/", "/console/console.js"] {
                     assert_eq!(status(&guard, &Method::GET, path, &fields), 200, "{path} {value:?}");
                 }
             }
