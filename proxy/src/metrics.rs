@@ -5,11 +5,12 @@
 
 mod rules;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use exeat_policy::Reason;
 use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
 use prometheus::{
     Encoder as _, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder,
@@ -30,6 +31,8 @@ const REPORTED: [Reason; 3] = [Reason::DefaultDeny, Reason::NotAllowed, Reason::
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
+    /// Held while series are replaced by others, so that nobody is shown half of them.
+    replacing: Mutex<()>,
     requests: Vec<IntCounter>,
     reported: Vec<IntCounter>,
     pub(crate) decision_seconds: Histogram,
@@ -245,6 +248,7 @@ impl Metrics {
             sessions_active: gauge(&registry, "sessions_active", "Sessions beside the gateway's own.")?,
             sessions_ended,
             session_limits,
+            replacing: Mutex::default(),
             registry,
         }))
     }
@@ -339,6 +343,7 @@ impl Metrics {
         mode: Mode,
         servers: impl Iterator<Item = &'s str>,
     ) {
+        let _replacing = self.replacing();
         self.policy_info.reset();
         self.policy_info.with_label_values(&[digest, mode.as_str()]).set(1);
         self.policy_generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
@@ -364,6 +369,7 @@ impl Metrics {
 
     /// Shows evidence: each status as a set of series of which one is 1.
     pub(crate) fn show_evidence(&self, evidence: &Evidence) {
+        let _replacing = self.replacing();
         self.readiness.set(i64::from(evidence.readiness.ready));
         self.capability_status.reset();
         for Capability { name, status, .. } in &evidence.readiness.capabilities {
@@ -397,8 +403,17 @@ impl Metrics {
         }
         let mut text = Vec::new();
         // Writing to memory fails only for a metric without a name, which registering refuses.
-        let _ = TextEncoder::new().encode(&self.registry.gather(), &mut text);
+        let _ = TextEncoder::new().encode(&self.gather(), &mut text);
         text
+    }
+
+    fn gather(&self) -> Vec<MetricFamily> {
+        let _replacing = self.replacing();
+        self.registry.gather()
+    }
+
+    fn replacing(&self) -> MutexGuard<'_, ()> {
+        self.replacing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
