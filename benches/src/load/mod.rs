@@ -16,6 +16,7 @@
 mod client;
 mod engine;
 mod floor;
+mod h2;
 mod imitation;
 mod link;
 mod origin;
@@ -25,17 +26,17 @@ mod runner;
 mod scenario;
 mod stats;
 mod system;
+mod words;
 
-use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum as _};
 use exeat_tests::certs::TestCa;
 use tempfile::TempDir;
 
@@ -74,6 +75,9 @@ struct Bench {
     /// The exeat to measure [default: the one beside this program]
     #[arg(long, value_name = "FILE")]
     exeat: Option<PathBuf>,
+    /// Where a peer's program is, if not on PATH
+    #[arg(long, value_name = "PEER=FILE", value_parser = program)]
+    program: Vec<(Peer, PathBuf)>,
     /// Names the scenarios and ends
     #[arg(long)]
     list: bool,
@@ -91,6 +95,8 @@ enum Role {
         listen: SocketAddr,
         /// Where bytes go
         origin: SocketAddr,
+        /// The authority of the origin's certificates, for a relay that verifies them
+        ca: Option<PathBuf>,
     },
 }
 
@@ -99,7 +105,7 @@ enum Role {
 pub fn main() -> ExitCode {
     let Cli { bench, role } = Cli::parse();
     let done = match role {
-        Some(Role::Floor { kind, listen, origin }) => floor::run(kind, listen, origin),
+        Some(Role::Floor { kind, listen, origin, ca }) => floor::run(kind, listen, origin, ca.as_deref()),
         None => run(&bench),
     };
     match done {
@@ -131,7 +137,7 @@ fn run(bench: &Bench) -> anyhow::Result<()> {
 
     writeln!(out, "{machine}. {} s a peer and round, {} rounds, medians.\n", bench.seconds, bench.rounds)?;
     for (peer, program) in &peers {
-        if let Some(version) = version(*peer, program) {
+        if let Some(version) = peer.version(program) {
             writeln!(out, "- {}: {version}", peer.name())?;
         }
     }
@@ -173,7 +179,8 @@ fn installed(bench: &Bench) -> anyhow::Result<Vec<(Peer, PathBuf)>> {
     let exeat = bench.exeat.as_deref().unwrap_or(&beside);
     let mut found = Vec::new();
     for peer in Peer::ALL {
-        match peer.program(exeat) {
+        let named = bench.program.iter().rev().find(|(of, _)| *of == peer).map(|(_, program)| program.clone());
+        match named.or_else(|| peer.program(exeat)) {
             Some(program) if bench.peers.is_empty() || bench.peers.contains(&peer) => found.push((peer, program)),
             None if bench.peers.contains(&peer) => bail!("{} is not installed", peer.name()),
             _ => {}
@@ -182,13 +189,10 @@ fn installed(bench: &Bench) -> anyhow::Result<Vec<(Peer, PathBuf)>> {
     Ok(found)
 }
 
-/// The first line of what a program says of its version.
-fn version(peer: Peer, program: &Path) -> Option<String> {
-    let flag = match peer {
-        Peer::Exeat => "--version",
-        Peer::Squid | Peer::Haproxy | Peer::Tinyproxy => "-v",
-        _ => return None,
-    };
-    let output = Command::new(program).arg(OsStr::new(flag)).output().ok()?;
-    Some(String::from_utf8_lossy(&output.stdout).lines().next()?.to_owned())
+/// Reads `PEER=FILE`.
+fn program(text: &str) -> Result<(Peer, PathBuf), String> {
+    let (peer, file) = text.split_once('=').ok_or("expected PEER=FILE")?;
+    let peer = Peer::from_str(peer, false)?;
+    let file = PathBuf::from(file);
+    if file.is_file() { Ok((peer, file)) } else { Err(format!("there is no file {}", file.display())) }
 }
