@@ -156,7 +156,10 @@ impl Session {
             HEADERS => {
                 let fields = payload.get(usize::from(flags & PADDED != 0)..).unwrap_or_default();
                 let fields = fields.get(if flags & PRIORITY == 0 { 0 } else { 5 }..).unwrap_or_default();
-                ensure!(is_ok(fields), "the proxy answered with fields that do not begin with status 200: {fields:02x?}");
+                ensure!(
+                    is_ok(fields),
+                    "the proxy answered with fields that do not begin with status 200: {fields:02x?}"
+                );
                 ensure!(flags & END_STREAM == 0, "an answer without a body");
             }
             SETTINGS if flags & ACK == 0 => frame(&mut self.out, SETTINGS, ACK, 0, &[]),

@@ -16,6 +16,7 @@
 mod client;
 mod engine;
 mod floor;
+mod growth;
 mod h2;
 mod imitation;
 mod link;
@@ -40,6 +41,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum as _};
 use exeat_tests::certs::TestCa;
 use tempfile::TempDir;
 
+use growth::Series;
 use peer::{Authorities, Peer};
 use report::Report;
 use runner::{Extent, Field};
@@ -121,9 +123,11 @@ pub fn main() -> ExitCode {
 fn run(bench: &Bench) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     if bench.list {
-        return Ok(scenario::ALL.iter().try_for_each(|one| writeln!(out, "{:16}{}", one.name, one.about))?);
+        let scenarios = scenario::ALL.iter().map(|one| (one.name, one.about));
+        let mut all = scenarios.chain(growth::ALL.iter().map(|one| (one.name, one.about)));
+        return Ok(all.try_for_each(|(name, about)| writeln!(out, "{name:16}{about}"))?);
     }
-    let scenarios = chosen(&bench.scenario)?;
+    let (scenarios, series) = chosen(&bench.scenario)?;
     let peers = installed(bench)?;
     let machine = system::machine();
     system::raise_file_limit()?;
@@ -141,16 +145,22 @@ fn run(bench: &Bench) -> anyhow::Result<()> {
             writeln!(out, "- {}: {version}", peer.name())?;
         }
     }
-    let mut measured = Vec::new();
+    let (mut measured, mut grown) = (Vec::new(), Vec::new());
     for scenario in &scenarios {
         measured.extend(field.run(scenario)?);
-        write!(out, "\n{}", Report(&measured).table(scenario))?;
+        write!(out, "\n{}", Report { measured: &measured, grown: &grown }.table(scenario))?;
         out.flush()?;
     }
-    let report = Report(&measured);
+    for series in &series {
+        let one = field.grow(series)?;
+        write!(out, "\n{}", report::growth(&one))?;
+        out.flush()?;
+        grown.push(one);
+    }
+    let report = Report { measured: &measured, grown: &grown };
     write!(out, "\n{}", report.bounds(&scenarios))?;
     if let Some(path) = &bench.json {
-        let text = serde_json::to_string_pretty(&report.json(&machine))?;
+        let text = serde_json::to_string_pretty(&report.json(&machine, &scenarios))?;
         std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
@@ -162,15 +172,21 @@ fn folder() -> io::Result<TempDir> {
     TempDir::with_prefix_in(prefix, "/dev/shm").or_else(|_| TempDir::with_prefix(prefix))
 }
 
-fn chosen(names: &[String]) -> anyhow::Result<Vec<Scenario>> {
+/// What was named, or everything.
+fn chosen(names: &[String]) -> anyhow::Result<(Vec<Scenario>, Vec<Series>)> {
     if names.is_empty() {
-        return Ok(scenario::ALL.into());
+        return Ok((scenario::ALL.into(), growth::ALL.into()));
     }
-    let named = |name: &String| {
-        let found = scenario::ALL.into_iter().find(|scenario| scenario.name == name);
-        found.with_context(|| format!("there is no scenario {name:?}; --list names them"))
-    };
-    names.iter().map(named).collect()
+    let (mut scenarios, mut series) = (Vec::new(), Vec::new());
+    for name in names {
+        if let Some(scenario) = scenario::ALL.into_iter().find(|scenario| scenario.name == name) {
+            scenarios.push(scenario);
+        } else {
+            let found = growth::ALL.into_iter().find(|series| series.name == name);
+            series.push(found.with_context(|| format!("there is no scenario {name:?}; --list names them"))?);
+        }
+    }
+    Ok((scenarios, series))
 }
 
 /// The peers that take part, with their programs.

@@ -21,13 +21,13 @@ use super::system::{Tree, free_port};
 use super::words::{Content, Hosts, Style};
 
 /// How long a peer is busy before it is measured.
-const WARM_UP: Duration = Duration::from_millis(500);
+pub(super) const WARM_UP: Duration = Duration::from_millis(500);
 /// How long a peer may take to answer after its start.
 const START_TIME: Duration = Duration::from_secs(60);
 /// How many rules [`Peer::ExeatFew`] has.
 const FEW_RULES: usize = 10;
 /// How long memory gets to settle.
-const SETTLE: Duration = Duration::from_millis(500);
+pub(super) const SETTLE: Duration = Duration::from_millis(500);
 /// How many starts count as one round.
 const STARTS: usize = 5;
 
