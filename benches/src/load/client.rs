@@ -132,7 +132,7 @@ impl Client {
         match self.step {
             Step::Connect => self.connected(plan, bytes, tally),
             Step::Handshake if self.link.is_handshaking() => Ok(After::Read),
-            Step::Handshake => self.secured(plan, tally),
+            Step::Handshake => self.secured(plan, bytes, tally),
             Step::Request => self.answered(plan, bytes, tally),
             Step::Imitate(left, last) => {
                 let left = left.checked_sub(length).context("there is more than the origin sent")?;
@@ -197,7 +197,7 @@ impl Client {
         Ok(After::Read)
     }
 
-    fn secured(&mut self, plan: &Plan, tally: &mut Tally) -> anyhow::Result<After> {
+    fn secured(&mut self, plan: &Plan, bytes: &[u8], tally: &mut Tally) -> anyhow::Result<After> {
         match plan.goal {
             Goal::Handshake => {
                 tally.operation(self.began.elapsed());
@@ -206,7 +206,9 @@ impl Client {
             }
             Goal::Streams => {
                 ensure!(self.link.alpn() == Some(b"h2"), "the proxy does not speak HTTP/2");
-                self.session = Some(Box::new(Session::new(&self.words.request)));
+                let session = self.session.insert(Box::new(Session::new(&self.words.request)));
+                // A server may speak before it has heard the end of the handshake.
+                session.take(bytes, &self.words.request, tally)?;
                 self.step = Step::Session;
                 self.converse()
             }

@@ -167,11 +167,14 @@ impl Peer {
 
     /// How clients get to the origin through it.
     pub(crate) fn opening(self, job: Job) -> Opening {
-        match job {
-            Job::Forward => Opening::Absolute,
+        match (job, self) {
+            (Job::Forward, _) => Opening::Absolute,
+            (Job::Tunnel, _) => Opening::Connect,
             // It opens TLS on a port and not in a tunnel.
-            _ if job.opens_tls() && self == Self::Envoy => Opening::Straight,
-            _ => Opening::Connect,
+            (Job::Intercept | Job::InterceptH2 | Job::InterceptHosts | Job::InterceptCalls, Self::Envoy) => {
+                Opening::Straight
+            }
+            (Job::Intercept | Job::InterceptH2 | Job::InterceptHosts | Job::InterceptCalls, _) => Opening::Connect,
         }
     }
 
