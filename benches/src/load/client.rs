@@ -220,7 +220,10 @@ impl Client {
     fn converse(&mut self) -> anyhow::Result<After> {
         let link = &mut self.link;
         if let Some(session) = &mut self.session {
-            session.send(|bytes| Ok(ensure!(link.write(bytes)?, "the proxy does not take frames")))?;
+            session.send(|bytes| {
+                ensure!(link.write(bytes)?, "the proxy does not take frames");
+                Ok(())
+            })?;
         }
         Ok(After::Read)
     }

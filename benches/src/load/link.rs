@@ -93,13 +93,13 @@ impl Link {
         got(rustix::net::recv(&self.socket, buffer, RecvFlags::TRUNC).map(|(_, length)| length).map_err(Into::into))
     }
 
-    /// Sends as much of a block, in TLS, as the socket takes now; what it does not take goes first the next time. False
-    /// if there is no TLS.
+    /// Sends as much of a block, in TLS, as the socket takes now; what it does not take goes first the next time, and the
+    /// next block behind that. False if there is no TLS.
     pub(crate) fn pour(&mut self, block: &[u8]) -> io::Result<bool> {
         let Some(tls) = &mut self.tls else { return Ok(false) };
         if !tls.wants_write() {
-            tls.set_buffer_limit(Some(block.len()));
-            tls.writer().write(block)?;
+            tls.set_buffer_limit(None);
+            tls.writer().write_all(block)?;
         }
         match tls.write_tls(&mut &self.socket) {
             Ok(_) => Ok(true),
