@@ -62,6 +62,11 @@ ca_key = {:?}
 [upstream]
 ca = {:?}
 
+[audit]
+# The one line for each request that the others write, too.
+events = {:?}
+log = false
+
 [admin]
 # The origin answers every request alike, so a check of its readiness would fail over and over.
 readiness_interval = "0s"
@@ -72,6 +77,7 @@ readiness_interval = "0s"
         proxy.pem_path(),
         proxy.key_path(),
         origin.pem_path(),
+        task.dir.join("events.jsonl"),
         task.origin.ip(),
     );
     for name in (0..task.names).map(fresh_host) {
