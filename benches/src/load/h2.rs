@@ -221,7 +221,12 @@ mod tests {
 
     fn sent(session: &mut Session) -> Vec<u8> {
         let mut all = Vec::new();
-        session.send(|bytes| Ok(all.extend_from_slice(bytes))).unwrap();
+        session
+            .send(|bytes| {
+                all.extend_from_slice(bytes);
+                Ok(())
+            })
+            .unwrap();
         all
     }
 
