@@ -1,17 +1,19 @@
 //! The clients: each connection walks through the steps of a plan and counts what it achieves.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use memchr::memmem;
 use rustls::ClientConfig;
-use rustls_pki_types::ServerName;
 
+use super::h2::Session;
 use super::imitation;
 use super::link::{Got, Link};
 use super::stats::Tally;
+use super::words::{Hosts, Words};
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +24,9 @@ pub(crate) enum Goal {
     OneRequest,
     /// An open tunnel, then a new connection; that whole is an operation.
     Tunnel,
-    /// As many bytes as come.
+    /// TLS with the proxy and no request, then a new connection; that whole is an operation.
+    Handshake,
+    /// The head of an answer, which is an operation, and as many bytes as come behind it.
     Bulk,
     /// An open tunnel with an [`imitation`] in it, then a new connection; that whole is an operation.
     Imitate,
@@ -30,6 +34,8 @@ pub(crate) enum Goal {
     Idle,
     /// Events that carry the time at which they were sent.
     Events,
+    /// Requests over HTTP/2, [`STREAMS`](super::h2::STREAMS) at once; each is an operation.
+    Streams,
 }
 
 /// The steps of a connection.
@@ -37,13 +43,11 @@ pub(crate) enum Goal {
 pub(crate) struct Plan {
     /// Where to connect.
     pub(crate) to: SocketAddr,
-    /// The CONNECT to begin with, if any.
-    pub(crate) connect: Option<Arc<[u8]>>,
-    /// TLS behind it, if any.
-    pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    /// The request.
-    pub(crate) request: Arc<[u8]>,
-    /// What follows.
+    /// Whom to ask for, and in which words.
+    pub(crate) hosts: Hosts,
+    /// TLS before the request, if any.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    /// What it is for.
     pub(crate) goal: Goal,
 }
 
@@ -63,10 +67,14 @@ pub(crate) enum After {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Dial,
+    /// TLS begins once the connection is established.
+    Secure,
     Connect,
     Handshake,
     Request,
     Stream,
+    /// Requests and answers of HTTP/2.
+    Session,
     /// So many bytes of the origin's are still to come, in the first or second of its messages.
     Imitate(usize, bool),
 }
@@ -75,17 +83,20 @@ enum Step {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) link: Link,
+    words: Rc<Words>,
     step: Step,
     began: Instant,
     response: Response,
+    session: Option<Box<Session>>,
 }
 
 impl Client {
     /// Starts a connection.
     pub(crate) fn start(plan: &Plan, serial: u64) -> anyhow::Result<Self> {
+        let words = plan.hosts.next()?;
         let began = Instant::now();
         let link = Link::connect(plan.to, serial).context("cannot connect to the proxy")?;
-        Ok(Self { link, step: Step::Dial, began, response: Response::default() })
+        Ok(Self { link, words, step: Step::Dial, began, response: Response::default(), session: None })
     }
 
     /// Does what can be done now.
@@ -98,6 +109,7 @@ impl Client {
     ) -> anyhow::Result<After> {
         match self.step {
             Step::Dial => return self.first_write(plan),
+            Step::Secure => return self.secure(plan),
             Step::Stream if plan.goal == Goal::Bulk => {
                 return match self.link.discard(scratch)? {
                     Got::Bytes(length) => {
@@ -105,7 +117,7 @@ impl Client {
                         Ok(After::Read)
                     }
                     Got::Nothing => Ok(After::Read),
-                    Got::End => bail!("the proxy ended a bulk tunnel"),
+                    Got::End => bail!("the proxy ended bytes that have no end"),
                 };
             }
             _ => {}
@@ -120,7 +132,7 @@ impl Client {
         match self.step {
             Step::Connect => self.connected(plan, bytes, tally),
             Step::Handshake if self.link.is_handshaking() => Ok(After::Read),
-            Step::Handshake => self.ask(plan),
+            Step::Handshake => self.secured(plan, bytes, tally),
             Step::Request => self.answered(plan, bytes, tally),
             Step::Imitate(left, last) => {
                 let left = left.checked_sub(length).context("there is more than the origin sent")?;
@@ -136,7 +148,12 @@ impl Client {
                 self.step = Step::Imitate(imitation::ANSWER, true);
                 Ok(After::Read)
             }
-            Step::Dial | Step::Stream => {
+            Step::Session => {
+                let session = self.session.as_mut().context("no HTTP/2 was begun")?;
+                session.take(bytes, &self.words.request, tally)?;
+                self.converse()
+            }
+            Step::Dial | Step::Secure | Step::Stream => {
                 events(bytes, epoch, tally);
                 Ok(After::Read)
             }
@@ -145,9 +162,13 @@ impl Client {
 
     /// Sends the first bytes as soon as the connection is established.
     fn first_write(&mut self, plan: &Plan) -> anyhow::Result<After> {
-        let (bytes, next) = match &plan.connect {
+        let (bytes, next) = match &self.words.connect {
             Some(connect) => (connect, Step::Connect),
-            None => (&plan.request, Step::Request),
+            None if plan.tls.is_some() => {
+                self.step = Step::Secure;
+                return Ok(After::Write);
+            }
+            None => (&self.words.request, Step::Request),
         };
         if !self.link.write(bytes)? {
             return Ok(After::Write);
@@ -161,25 +182,56 @@ impl Client {
             return Ok(After::Read);
         }
         self.response = Response::default();
-        match &plan.tls {
-            _ if plan.goal == Goal::Tunnel => {
+        if plan.goal == Goal::Tunnel {
+            tally.operation(self.began.elapsed());
+            return Ok(After::Again);
+        }
+        if plan.tls.is_some() { self.secure(plan) } else { self.ask(plan) }
+    }
+
+    /// Begins with TLS.
+    fn secure(&mut self, plan: &Plan) -> anyhow::Result<After> {
+        let config = plan.tls.as_ref().context("no TLS was planned")?;
+        self.link.secure(rustls::ClientConnection::new(Arc::clone(config), self.words.name.clone())?)?;
+        self.step = Step::Handshake;
+        Ok(After::Read)
+    }
+
+    fn secured(&mut self, plan: &Plan, bytes: &[u8], tally: &mut Tally) -> anyhow::Result<After> {
+        match plan.goal {
+            Goal::Handshake => {
                 tally.operation(self.began.elapsed());
+                self.link.finish()?;
                 Ok(After::Again)
             }
-            Some((config, name)) => {
-                self.link.secure(rustls::ClientConnection::new(Arc::clone(config), name.clone())?)?;
-                self.step = Step::Handshake;
-                Ok(After::Read)
+            Goal::Streams => {
+                ensure!(self.link.alpn() == Some(b"h2"), "the proxy does not speak HTTP/2");
+                let session = self.session.insert(Box::new(Session::new(&self.words.request)));
+                // A server may speak before it has heard the end of the handshake.
+                session.take(bytes, &self.words.request, tally)?;
+                self.step = Step::Session;
+                self.converse()
             }
-            None => self.ask(plan),
+            _ => self.ask(plan),
         }
+    }
+
+    /// Sends what HTTP/2 has to say.
+    fn converse(&mut self) -> anyhow::Result<After> {
+        let link = &mut self.link;
+        if let Some(session) = &mut self.session {
+            session.send(|bytes| {
+                ensure!(link.write(bytes)?, "the proxy does not take frames");
+                Ok(())
+            })?;
+        }
+        Ok(After::Read)
     }
 
     /// Sends a request.
     fn ask(&mut self, plan: &Plan) -> anyhow::Result<After> {
-        ensure!(self.link.write(&plan.request)?, "the proxy does not take a request");
+        ensure!(self.link.write(&self.words.request)?, "the proxy does not take a request");
         self.step = match plan.goal {
-            Goal::Bulk => Step::Stream,
             Goal::Imitate => Step::Imitate(imitation::FLIGHT, false),
             _ => Step::Request,
         };
@@ -187,9 +239,12 @@ impl Client {
     }
 
     fn answered(&mut self, plan: &Plan, bytes: &[u8], tally: &mut Tally) -> anyhow::Result<After> {
-        if plan.goal == Goal::Events {
+        if matches!(plan.goal, Goal::Events | Goal::Bulk) {
             if self.response.tunnel(bytes)? {
                 self.step = Step::Stream;
+                if plan.goal == Goal::Bulk {
+                    tally.operation(self.began.elapsed());
+                }
             }
             return Ok(After::Read);
         }

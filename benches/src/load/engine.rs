@@ -124,6 +124,15 @@ impl Engine {
         Ok(())
     }
 
+    /// Does so many operations, one after the other, each on a new connection.
+    pub(crate) fn complete(&mut self, plan: &Plan, operations: usize) -> anyhow::Result<()> {
+        self.tally = Tally::default();
+        self.start(plan)?;
+        self.drive(plan, Until::Operations(operations as u64), Waiting::Asleep)?;
+        self.hang_up();
+        Ok(())
+    }
+
     /// Does one operation on a new connection.
     pub(crate) fn once(&mut self, plan: &Plan) -> anyhow::Result<()> {
         self.tally = Tally::default();

@@ -62,6 +62,11 @@ impl Link {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
+    /// The protocol that TLS has agreed on.
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        self.tls.as_ref()?.alpn_protocol()
+    }
+
     /// Reads once from the socket; of TLS all that this decrypts.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
         let Some(tls) = &mut self.tls else { return got((&self.socket).read(buffer)) };
@@ -82,12 +87,25 @@ impl Link {
         Ok(if filled == 0 { Got::Nothing } else { Got::Bytes(filled) })
     }
 
-    /// Throws received bytes away without copying them.
+    /// Throws received bytes away without copying them, and of TLS without decrypting them: such a connection is good
+    /// for nothing else from then on.
     pub(crate) fn discard(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
-        if self.tls.is_some() {
-            return self.read(buffer);
-        }
         got(rustix::net::recv(&self.socket, buffer, RecvFlags::TRUNC).map(|(_, length)| length).map_err(Into::into))
+    }
+
+    /// Sends as much of a block, in TLS, as the socket takes now; what it does not take goes first the next time, and the
+    /// next block behind that. False if there is no TLS.
+    pub(crate) fn pour(&mut self, block: &[u8]) -> io::Result<bool> {
+        let Some(tls) = &mut self.tls else { return Ok(false) };
+        if !tls.wants_write() {
+            tls.set_buffer_limit(None);
+            tls.writer().write_all(block)?;
+        }
+        match tls.write_tls(&mut &self.socket) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes a short message, whole; `false` if the connection is not established yet.

@@ -16,6 +16,8 @@
 mod client;
 mod engine;
 mod floor;
+mod growth;
+mod h2;
 mod imitation;
 mod link;
 mod origin;
@@ -25,20 +27,21 @@ mod runner;
 mod scenario;
 mod stats;
 mod system;
+mod words;
 
-use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum as _};
 use exeat_tests::certs::TestCa;
 use tempfile::TempDir;
 
+use growth::Series;
 use peer::{Authorities, Peer};
 use report::Report;
 use runner::{Extent, Field};
@@ -74,6 +77,9 @@ struct Bench {
     /// The exeat to measure [default: the one beside this program]
     #[arg(long, value_name = "FILE")]
     exeat: Option<PathBuf>,
+    /// Where a peer's program is, if not on PATH
+    #[arg(long, value_name = "PEER=FILE", value_parser = program)]
+    program: Vec<(Peer, PathBuf)>,
     /// Names the scenarios and ends
     #[arg(long)]
     list: bool,
@@ -91,6 +97,8 @@ enum Role {
         listen: SocketAddr,
         /// Where bytes go
         origin: SocketAddr,
+        /// The authority of the origin's certificates, for a relay that verifies them
+        ca: Option<PathBuf>,
     },
 }
 
@@ -99,7 +107,7 @@ enum Role {
 pub fn main() -> ExitCode {
     let Cli { bench, role } = Cli::parse();
     let done = match role {
-        Some(Role::Floor { kind, listen, origin }) => floor::run(kind, listen, origin),
+        Some(Role::Floor { kind, listen, origin, ca }) => floor::run(kind, listen, origin, ca.as_deref()),
         None => run(&bench),
     };
     match done {
@@ -115,9 +123,11 @@ pub fn main() -> ExitCode {
 fn run(bench: &Bench) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     if bench.list {
-        return Ok(scenario::ALL.iter().try_for_each(|one| writeln!(out, "{:16}{}", one.name, one.about))?);
+        let scenarios = scenario::ALL.iter().map(|one| (one.name, one.about));
+        let mut all = scenarios.chain(growth::ALL.iter().map(|one| (one.name, one.about)));
+        return Ok(all.try_for_each(|(name, about)| writeln!(out, "{name:16}{about}"))?);
     }
-    let scenarios = chosen(&bench.scenario)?;
+    let (scenarios, series) = chosen(&bench.scenario)?;
     let peers = installed(bench)?;
     let machine = system::machine();
     system::raise_file_limit()?;
@@ -131,20 +141,26 @@ fn run(bench: &Bench) -> anyhow::Result<()> {
 
     writeln!(out, "{machine}. {} s a peer and round, {} rounds, medians.\n", bench.seconds, bench.rounds)?;
     for (peer, program) in &peers {
-        if let Some(version) = version(*peer, program) {
+        if let Some(version) = peer.version(program) {
             writeln!(out, "- {}: {version}", peer.name())?;
         }
     }
-    let mut measured = Vec::new();
+    let (mut measured, mut grown) = (Vec::new(), Vec::new());
     for scenario in &scenarios {
         measured.extend(field.run(scenario)?);
-        write!(out, "\n{}", Report(&measured).table(scenario))?;
+        write!(out, "\n{}", Report { measured: &measured, grown: &grown }.table(scenario))?;
         out.flush()?;
     }
-    let report = Report(&measured);
+    for series in &series {
+        let one = field.grow(series)?;
+        write!(out, "\n{}", report::growth(&one))?;
+        out.flush()?;
+        grown.push(one);
+    }
+    let report = Report { measured: &measured, grown: &grown };
     write!(out, "\n{}", report.bounds(&scenarios))?;
     if let Some(path) = &bench.json {
-        let text = serde_json::to_string_pretty(&report.json(&machine))?;
+        let text = serde_json::to_string_pretty(&report.json(&machine, &scenarios))?;
         std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
@@ -156,15 +172,21 @@ fn folder() -> io::Result<TempDir> {
     TempDir::with_prefix_in(prefix, "/dev/shm").or_else(|_| TempDir::with_prefix(prefix))
 }
 
-fn chosen(names: &[String]) -> anyhow::Result<Vec<Scenario>> {
+/// What was named, or everything.
+fn chosen(names: &[String]) -> anyhow::Result<(Vec<Scenario>, Vec<Series>)> {
     if names.is_empty() {
-        return Ok(scenario::ALL.into());
+        return Ok((scenario::ALL.into(), growth::ALL.into()));
     }
-    let named = |name: &String| {
-        let found = scenario::ALL.into_iter().find(|scenario| scenario.name == name);
-        found.with_context(|| format!("there is no scenario {name:?}; --list names them"))
-    };
-    names.iter().map(named).collect()
+    let (mut scenarios, mut series) = (Vec::new(), Vec::new());
+    for name in names {
+        if let Some(scenario) = scenario::ALL.into_iter().find(|scenario| scenario.name == name) {
+            scenarios.push(scenario);
+        } else {
+            let found = growth::ALL.into_iter().find(|series| series.name == name);
+            series.push(found.with_context(|| format!("there is no scenario {name:?}; --list names them"))?);
+        }
+    }
+    Ok((scenarios, series))
 }
 
 /// The peers that take part, with their programs.
@@ -173,7 +195,8 @@ fn installed(bench: &Bench) -> anyhow::Result<Vec<(Peer, PathBuf)>> {
     let exeat = bench.exeat.as_deref().unwrap_or(&beside);
     let mut found = Vec::new();
     for peer in Peer::ALL {
-        match peer.program(exeat) {
+        let named = bench.program.iter().rev().find(|(of, _)| *of == peer).map(|(_, program)| program.clone());
+        match named.or_else(|| peer.program(exeat)) {
             Some(program) if bench.peers.is_empty() || bench.peers.contains(&peer) => found.push((peer, program)),
             None if bench.peers.contains(&peer) => bail!("{} is not installed", peer.name()),
             _ => {}
@@ -182,13 +205,10 @@ fn installed(bench: &Bench) -> anyhow::Result<Vec<(Peer, PathBuf)>> {
     Ok(found)
 }
 
-/// The first line of what a program says of its version.
-fn version(peer: Peer, program: &Path) -> Option<String> {
-    let flag = match peer {
-        Peer::Exeat => "--version",
-        Peer::Squid | Peer::Haproxy | Peer::Tinyproxy => "-v",
-        _ => return None,
-    };
-    let output = Command::new(program).arg(OsStr::new(flag)).output().ok()?;
-    Some(String::from_utf8_lossy(&output.stdout).lines().next()?.to_owned())
+/// Reads `PEER=FILE`.
+fn program(text: &str) -> Result<(Peer, PathBuf), String> {
+    let (peer, file) = text.split_once('=').ok_or("expected PEER=FILE")?;
+    let peer = Peer::from_str(peer, false)?;
+    let file = PathBuf::from(file);
+    if file.is_file() { Ok((peer, file)) } else { Err(format!("there is no file {}", file.display())) }
 }

@@ -18,6 +18,15 @@ const BULK_PIECE: usize = 512 * 1024;
 /// The body of an ordinary answer.
 pub(crate) const BODY: usize = 1024;
 
+/// How much is put into a bulk connection with TLS at once.
+const BULK_SEALED: usize = 256 * 1024;
+/// The head of bytes without end: a petabyte.
+const BULK_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\n\
+                           content-length: 1000000000000000\r\n\r\n";
+/// The credential that calls are to carry where the proxy puts one on.
+pub(crate) const CREDENTIAL: &str = "Bearer of-the-load-bench-0123456789";
+
+static BULK: [u8; BULK_SEALED] = [b'x'; BULK_SEALED];
 static FLIGHT: [u8; imitation::FLIGHT] = [0; imitation::FLIGHT];
 static ANSWER: [u8; imitation::ANSWER] = [0; imitation::ANSWER];
 
@@ -26,6 +35,12 @@ static ANSWER: [u8; imitation::ANSWER] = [0; imitation::ANSWER];
 pub(crate) enum Behaviour {
     /// Answers each request with [`BODY`] bytes.
     Answer,
+    /// Answers each request, which has a body, as an MCP server answers the call of a tool, with [`BODY`] bytes. It has
+    /// to carry the [`CREDENTIAL`] where that is asked for.
+    Call {
+        /// Whether it is.
+        bound: bool,
+    },
     /// Answers the first request with bytes without end.
     Bulk(Arc<OwnedFd>),
     /// Plays the server of an [`imitation`] that opens with so many bytes.
@@ -59,7 +74,14 @@ pub(crate) struct Service {
 impl Service {
     /// A service that speaks plain text, or TLS with a configuration.
     pub(crate) fn new(behaviour: Behaviour, tls: Option<Arc<ServerConfig>>) -> Self {
-        Self { behaviour, tls, answer: answer("").into(), last_answer: answer("connection: close\r\n").into() }
+        let (kind, body) = match behaviour {
+            Behaviour::Call { .. } => ("application/json", result()),
+            _ => ("text/plain", "x".repeat(BODY)),
+        };
+        let answer =
+            |field| format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {BODY}\r\n{field}\r\n{body}");
+        let [answer, last_answer] = ["", "connection: close\r\n"].map(|field| answer(field).into_bytes().into());
+        Self { behaviour, tls, answer, last_answer }
     }
 
     /// Takes a non-blocking connection on.
@@ -75,9 +97,14 @@ impl Service {
     }
 }
 
-fn answer(field: &str) -> Vec<u8> {
-    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {BODY}\r\n{field}\r\n");
-    [head.as_bytes(), &[b'x'; BODY]].concat()
+/// What a tool gives, with [`BODY`] bytes.
+fn result() -> String {
+    let result = |text: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"result":{{"content":[{{"type":"text","text":"{text}"}}],"isError":false}}}}"#
+        )
+    };
+    result(&"issue ".repeat(BODY).chars().take(BODY - result("").len()).collect::<String>())
 }
 
 /// What has to happen to a connection after it was looked at.
@@ -139,17 +166,30 @@ impl Origin {
         }
         self.head.extend_from_slice(scratch.get(..length).unwrap_or_default());
         while let Some(end) = memmem::find(&self.head, b"\r\n\r\n") {
-            let last = memmem::find(&self.head, b"onnection: close").is_some_and(|at| at < end);
-            self.head.drain(..end + 4);
+            let head = self.head.get(..end).unwrap_or_default();
+            let last = memmem::find(head, b"onnection: close").is_some();
+            let mut whole = end + 4;
+            if let Behaviour::Call { bound } = self.service.behaviour {
+                if bound && memmem::find(head, CREDENTIAL.as_bytes()).is_none() {
+                    sent(self.link.write(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n")?)?;
+                    return Ok(After::Close);
+                }
+                whole += body_length(head).ok_or_else(|| io::Error::other("a call without Content-Length"))?;
+                if self.head.len() < whole {
+                    break;
+                }
+            }
+            self.head.drain(..whole);
             match &self.service.behaviour {
-                Behaviour::Answer if last => {
+                Behaviour::Answer | Behaviour::Call { .. } if last => {
                     sent(self.link.write(&self.service.last_answer)?)?;
                     self.stage = Stage::Finished;
                     self.link.finish()?;
                     return Ok(After::Read);
                 }
-                Behaviour::Answer => sent(self.link.write(&self.service.answer)?)?,
+                Behaviour::Answer | Behaviour::Call { .. } => sent(self.link.write(&self.service.answer)?)?,
                 Behaviour::Bulk(_) => {
+                    sent(self.link.write(BULK_HEAD)?)?;
                     self.stage = Stage::Bulk;
                     return Ok(After::Write);
                 }
@@ -168,6 +208,9 @@ impl Origin {
 
     /// Sends bulk bytes until the socket is full.
     fn pour(&mut self) -> io::Result<After> {
+        if self.link.pour(&BULK)? {
+            return Ok(After::Write);
+        }
         let Behaviour::Bulk(file) = &self.service.behaviour else { return Ok(After::Close) };
         match sendfile(&self.link, file, Some(&mut 0), BULK_PIECE) {
             Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(After::Write),
@@ -182,6 +225,37 @@ impl Origin {
     }
 }
 
+/// What a head says of the length of its body.
+fn body_length(head: &[u8]) -> Option<usize> {
+    let name = b"ontent-length:";
+    let name = memmem::find(head, name).or_else(|| memmem::find(head, b"ontent-Length:"))? + name.len();
+    let digits = head.get(name..)?.trim_ascii_start().split(|byte| !byte.is_ascii_digit()).next()?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
 fn sent(written: bool) -> io::Result<()> {
     if written { Ok(()) } else { Err(io::Error::other("a proxy does not take an answer")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_result_of_a_tool_is_json_of_the_length_of_other_answers() {
+        let result = result();
+        assert_eq!(result.len(), BODY);
+        assert!(serde_json::from_str::<serde_json::Value>(&result).is_ok(), "{result}");
+    }
+
+    #[test]
+    fn the_length_of_a_body_is_found_however_it_is_written() {
+        for (head, expected) in [
+            ("POST / HTTP/1.1\r\ncontent-length: 12\r\nhost: a", Some(12)),
+            ("POST / HTTP/1.1\r\nContent-Length:7", Some(7)),
+            ("POST / HTTP/1.1\r\nhost: a", None),
+        ] {
+            assert_eq!(body_length(head.as_bytes()), expected, "{head}");
+        }
+    }
 }

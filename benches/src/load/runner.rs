@@ -11,23 +11,23 @@ use anyhow::Context as _;
 use exeat_tests::certs::{client_config, client_hello, unchecked_client_config};
 use rustls::ClientConfig;
 use rustls::client::Resumption;
-use rustls_pki_types::ServerName;
 
 use super::client::{Goal, Plan};
 use super::engine::Engine;
 use super::origin::{Behaviour, Service};
 use super::peer::{Authorities, HOST, Job, Launch, Peer, Process, Task};
-use super::scenario::{Figure, Run, Scenario};
+use super::scenario::{Figure, Names, Run, Scenario};
 use super::system::{Tree, free_port};
+use super::words::{Content, Hosts, Style};
 
 /// How long a peer is busy before it is measured.
-const WARM_UP: Duration = Duration::from_millis(500);
+pub(super) const WARM_UP: Duration = Duration::from_millis(500);
 /// How long a peer may take to answer after its start.
 const START_TIME: Duration = Duration::from_secs(60);
 /// How many rules [`Peer::ExeatFew`] has.
 const FEW_RULES: usize = 10;
 /// How long memory gets to settle.
-const SETTLE: Duration = Duration::from_millis(500);
+pub(super) const SETTLE: Duration = Duration::from_millis(500);
 /// How many starts count as one round.
 const STARTS: usize = 5;
 
@@ -54,13 +54,17 @@ pub(crate) struct Measurement {
 }
 
 /// A peer that is ready to be measured.
-struct Stand {
+pub(super) struct Stand {
     peer: Peer,
     launch: Option<Launch>,
-    process: Option<Process>,
-    plan: Plan,
-    started: Duration,
-    failure: Option<String>,
+    /// Its process while it runs.
+    pub(super) process: Option<Process>,
+    /// What clients do.
+    pub(super) plan: Plan,
+    /// How long it took to answer for the first time.
+    pub(super) started: Duration,
+    /// What is wrong with it.
+    pub(super) failure: Option<String>,
 }
 
 /// The field in which scenarios are run.
@@ -105,7 +109,8 @@ impl Field<'_> {
         Ok(measured)
     }
 
-    fn set_up(
+    /// Starts a peer with an origin of its own, and has it answer once.
+    pub(super) fn set_up(
         &self,
         scenario: &Scenario,
         peer: Peer,
@@ -116,10 +121,14 @@ impl Field<'_> {
         let behaviour = match scenario.run {
             Run::Load(Goal::Bulk, _) => Behaviour::bulk()?,
             Run::Load(Goal::Events, _) => Behaviour::Events,
+            Run::Load(..) if scenario.job == Job::InterceptCalls => {
+                Behaviour::Call { bound: matches!(peer, Peer::Exeat | Peer::ExeatFew) }
+            }
             Run::Load(Goal::Imitate, _) => Behaviour::Imitate(client_hello(HOST).len()),
             _ => Behaviour::Answer,
         };
-        let tls = scenario.tls.then(|| self.authorities.origin.leaf(&[HOST, "127.0.0.1"]).server_config(&["http/1.1"]));
+        let names = [HOST, &format!("*.{HOST}")];
+        let tls = scenario.tls.then(|| self.authorities.origin.leaf(&names).server_config(&["http/1.1"]));
         let origin = engine.listen(Service::new(behaviour, tls))?;
         let task = Task {
             dir,
@@ -127,26 +136,43 @@ impl Field<'_> {
             origin,
             job: scenario.job,
             rules: if peer == Peer::ExeatFew { FEW_RULES } else { scenario.rules },
+            servers: scenario.servers,
+            names: self.names(scenario),
             authorities: self.authorities,
         };
         let launch = Launch::prepare(peer, program.to_owned(), &task)?;
         let to = launch.as_ref().map_or(origin, |launch| launch.address);
-        let plan = plan(scenario, peer, to, origin)?;
-        Ok(Stand { peer, launch, process: None, plan, started: Duration::ZERO, failure: None })
-            .and_then(|stand| self.first_answer(scenario, stand, engine))
+        let style = style(scenario, peer, origin);
+        let hosts = if task.names == 0 { Hosts::one(&style)? } else { Hosts::fresh(style, task.names) };
+        let plan = plan(scenario, peer, to, hosts);
+        let stand = Stand { peer, launch, process: None, plan, started: Duration::ZERO, failure: None };
+        self.first_answer(scenario, &style, stand, engine)
+    }
+
+    /// How many hosts there have to be that are asked for once.
+    fn names(&self, scenario: &Scenario) -> usize {
+        match scenario.names {
+            Names::One => 0,
+            Names::Fresh(count) => count,
+            Names::FreshEachSecond(count) => {
+                let seconds = (WARM_UP + self.extent.time).as_secs_f64() * self.extent.rounds as f64;
+                (seconds * count as f64) as usize
+            }
+        }
     }
 
     /// Starts a peer and has it answer once, through TLS that is verified where the peer opens it.
-    fn first_answer(&self, scenario: &Scenario, mut stand: Stand, engine: &mut Engine) -> anyhow::Result<Stand> {
-        let mut first = stand.plan.clone();
-        if let (Some((config, _)), Peer::Exeat | Peer::Squid, Job::Intercept) =
-            (&mut first.tls, stand.peer, scenario.job)
-        {
-            *config = Arc::new(client_config(self.authorities.proxy.roots(), &["http/1.1"]));
-        }
-        if matches!(scenario.run, Run::Load(Goal::Bulk, _)) {
-            // The bytes never end; that the tunnel opens is enough.
-            first.goal = Goal::Tunnel;
+    fn first_answer(
+        &self,
+        scenario: &Scenario,
+        style: &Style,
+        mut stand: Stand,
+        engine: &mut Engine,
+    ) -> anyhow::Result<Stand> {
+        // It is asked until it answers, which is no use of hosts that are asked for once.
+        let mut first = Plan { hosts: Hosts::one(style)?, ..stand.plan.clone() };
+        if let (Some(config), true) = (&mut first.tls, stand.peer.signs() && scenario.job.opens_tls()) {
+            *config = Arc::new(client_config(self.authorities.proxy.roots(), alpn(scenario.job)));
         }
         if scenario.run != Run::Start
             && let Err(error) = stand.start(&first, engine)
@@ -262,18 +288,19 @@ impl Stand {
     }
 }
 
-/// What the clients do.
-fn plan(scenario: &Scenario, peer: Peer, to: SocketAddr, origin: SocketAddr) -> anyhow::Result<Plan> {
-    let authority = format!("{}:{}", peer.host(), origin.port());
-    let (connect, target) = match scenario.job {
-        Job::Forward => (None, format!("http://{authority}/served/file")),
-        Job::Tunnel | Job::Intercept => {
-            let connect = format!("CONNECT {authority} HTTP/1.1\r\nhost: {authority}\r\n\r\n");
-            (Some(connect.into_bytes().into()), "/served/file".to_owned())
-        }
+/// How clients speak.
+fn style(scenario: &Scenario, peer: Peer, origin: SocketAddr) -> Style {
+    let content = match (scenario.job, scenario.run) {
+        (Job::InterceptH2, _) => Content::Stream,
+        (Job::InterceptCalls, _) => Content::Call,
+        (_, Run::Load(Goal::Imitate, _)) => Content::Hello,
+        _ => Content::File,
     };
-    let request = format!("GET {target} HTTP/1.1\r\nhost: {authority}\r\nuser-agent: load\r\naccept: */*\r\n\r\n");
-    let name = ServerName::try_from(peer.host())?;
+    Style { opening: peer.opening(scenario.job), content, dialled: peer.dialled(), port: origin.port() }
+}
+
+/// What clients do.
+fn plan(scenario: &Scenario, peer: Peer, to: SocketAddr, hosts: Hosts) -> Plan {
     let goal = match scenario.run {
         // Tinyproxy closes each connection behind its answer without saying so.
         Run::Load(Goal::Requests, _) if peer == Peer::Tinyproxy => Goal::OneRequest,
@@ -281,16 +308,21 @@ fn plan(scenario: &Scenario, peer: Peer, to: SocketAddr, origin: SocketAddr) -> 
         Run::Idle(_) => Goal::Idle,
         Run::Start => Goal::OneRequest,
     };
-    let tls = scenario.tls.then(|| (Arc::new(quick_config()), name));
-    let request = if goal == Goal::Imitate { client_hello(HOST) } else { request.into_bytes() };
-    Ok(Plan { to, connect, tls, request: request.into(), goal })
+    let tls = scenario.tls.then(|| Arc::new(quick_config(alpn(scenario.job))));
+    Plan { to, hosts, tls, goal }
+}
+
+/// What clients offer to speak inside TLS. With HTTP/2 they offer both, as clients do; some proxies offer the same to the
+/// origin.
+fn alpn(job: Job) -> &'static [&'static str] {
+    if job == Job::InterceptH2 { &["h2", "http/1.1"] } else { &["http/1.1"] }
 }
 
 /// TLS that does only what the other side needs: no verification, as the client is not what is measured, and a full
 /// handshake each time.
-fn quick_config() -> ClientConfig {
+fn quick_config(alpn: &[&str]) -> ClientConfig {
     let mut config = unchecked_client_config();
     config.resumption = Resumption::disabled();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().into()).collect();
     config
 }

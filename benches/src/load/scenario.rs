@@ -24,6 +24,8 @@ pub(crate) enum Figure {
     Start,
     /// Resident memory for each tunnel, in KiB.
     Tunnel,
+    /// Resident memory for each thing more than at the size before, in KiB.
+    Each,
     /// The share of its CPU that the peer used, in percent.
     Busy,
     /// The share of the time in which origin and clients had something to do, in percent.
@@ -43,6 +45,7 @@ impl Figure {
             Self::Rss => "RSS MiB",
             Self::Start => "start ms",
             Self::Tunnel => "KiB/tunnel",
+            Self::Each => "KiB each",
             Self::Busy => "peer CPU %",
             Self::LoadBusy => "load busy %",
         }
@@ -73,12 +76,29 @@ pub(crate) struct Scenario {
     pub(crate) tls: bool,
     /// How many hosts are permitted.
     pub(crate) rules: usize,
+    /// How many MCP servers there are, where their calls are judged.
+    pub(crate) servers: usize,
+    /// Which hosts connections ask for.
+    pub(crate) names: Names,
     /// How it is run.
     pub(crate) run: Run,
     /// The figure that peers are compared by; less is better.
     pub(crate) headline: Figure,
     /// What exeat is held to.
     pub(crate) bounds: &'static [Bound],
+    /// The scenario that exeat's own figure is set beside.
+    pub(crate) beside: Option<&'static str>,
+}
+
+/// Which hosts connections ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// All for one.
+    One,
+    /// Each for another one, of so many.
+    Fresh(usize),
+    /// Each for another one, of so many for each second that is measured.
+    FreshEachSecond(usize),
 }
 
 /// What a figure of exeat should not exceed.
@@ -90,19 +110,23 @@ pub(crate) enum Bound {
     Fixed(Figure, f64),
 }
 
-const BASE: Scenario = Scenario {
+/// What most scenarios are like.
+pub(crate) const BASE: Scenario = Scenario {
     name: "",
     about: "",
     job: Job::Forward,
     tls: false,
     rules: 1,
+    servers: 1,
+    names: Names::One,
     run: Run::Load(Goal::Requests, 64),
     headline: Figure::Cpu,
     bounds: &[],
+    beside: None,
 };
 
 /// Every scenario.
-pub(crate) const ALL: [Scenario; 15] = [
+pub(crate) const ALL: [Scenario; 20] = [
     Scenario {
         name: "http_keepalive",
         about: "plain requests, 64 connections, answers of 1 KiB",
@@ -128,7 +152,7 @@ pub(crate) const ALL: [Scenario; 15] = [
         about: "8 streams with 1,000 events a second together; the time is from origin to client",
         run: Run::Load(Goal::Events, 8),
         headline: Figure::P50,
-        bounds: &[Bound::Peer(1.25, Peer::Relay)],
+        bounds: &[Bound::Peer(1.5, Peer::Direct), Bound::Peer(1.25, Peer::Relay)],
         ..BASE
     },
     Scenario {
@@ -145,6 +169,14 @@ pub(crate) const ALL: [Scenario; 15] = [
         job: Job::Tunnel,
         run: Run::Load(Goal::Imitate, 64),
         bounds: &[Bound::Peer(1.15, Peer::Relay)],
+        ..BASE
+    },
+    Scenario {
+        name: "tunnel_1",
+        about: "bytes without end through one tunnel",
+        job: Job::Tunnel,
+        run: Run::Load(Goal::Bulk, 1),
+        headline: Figure::CpuBulk,
         ..BASE
     },
     Scenario {
@@ -171,6 +203,43 @@ pub(crate) const ALL: [Scenario; 15] = [
         tls: true,
         run: Run::Load(Goal::OneRequest, 32),
         bounds: &[Bound::Peer(1.2, Peer::TlsRelay)],
+        ..BASE
+    },
+    Scenario {
+        name: "mitm_newhost",
+        about: "the same, each time for a host that was not asked for before, 32 at once",
+        job: Job::InterceptHosts,
+        tls: true,
+        names: Names::FreshEachSecond(5000),
+        run: Run::Load(Goal::OneRequest, 32),
+        bounds: &[Bound::Peer(0.85, Peer::HostRelay)],
+        ..BASE
+    },
+    Scenario {
+        name: "mitm_h2",
+        about: "requests over HTTP/2 inside opened TLS, 16 connections with 8 streams each, answers of 1 KiB",
+        job: Job::InterceptH2,
+        tls: true,
+        run: Run::Load(Goal::Streams, 16),
+        bounds: &[Bound::Peer(0.6, Peer::Envoy)],
+        ..BASE
+    },
+    Scenario {
+        name: "mitm_bulk",
+        about: "an answer without end inside opened TLS, 8 connections",
+        job: Job::Intercept,
+        tls: true,
+        run: Run::Load(Goal::Bulk, 8),
+        headline: Figure::CpuBulk,
+        bounds: &[Bound::Peer(1.0, Peer::Envoy)],
+        ..BASE
+    },
+    Scenario {
+        name: "mcp_call",
+        about: "calls of an MCP server's tool inside opened TLS, with a credential put on, 64 connections, answers of 1 KiB",
+        job: Job::InterceptCalls,
+        tls: true,
+        beside: Some("mitm_keepalive"),
         ..BASE
     },
     Scenario { name: "rules_10", about: "http_keepalive with 10 permitted hosts", rules: 10, ..BASE },

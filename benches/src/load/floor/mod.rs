@@ -3,12 +3,16 @@
 //!
 //! Each runs as a process of its own, with one thread.
 
+mod hosts;
 mod relay;
 mod splice;
 mod tls;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::Context as _;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,10 +28,12 @@ pub(crate) enum Kind {
     Splice,
     /// Bytes behind a CONNECT, between a TLS server and a pool of TLS connections to the origin.
     Tls,
+    /// As [`Tls`](Self::Tls), for hosts that nobody knows beforehand, whose certificates at the origin are verified.
+    Hosts,
 }
 
-/// Runs a relay until the process is ended.
-pub(crate) fn run(kind: Kind, listen: SocketAddr, origin: SocketAddr) -> anyhow::Result<()> {
+/// Runs a relay until the process is ended. `ca` has the authority of the origin's certificates, for who verifies them.
+pub(crate) fn run(kind: Kind, listen: SocketAddr, origin: SocketAddr, ca: Option<&Path>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(listen).await?;
@@ -36,19 +42,20 @@ pub(crate) fn run(kind: Kind, listen: SocketAddr, origin: SocketAddr) -> anyhow:
             Kind::Copy => relay::serve(&listener, origin, true).await,
             Kind::Splice => splice::serve(&listener, origin).await,
             Kind::Tls => tls::serve(&listener, origin).await,
+            Kind::Hosts => hosts::serve(&listener, origin, ca.context("the authority is missing")?).await,
         }
     })
 }
 
-/// Reads a CONNECT as far as a relay needs it: to its end.
-async fn read_connect(client: &mut TcpStream) -> io::Result<()> {
+/// Reads a CONNECT to its end, and gives it as it came.
+async fn read_connect(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(512);
     loop {
         if client.read_buf(&mut head).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if head.ends_with(b"\r\n\r\n") {
-            return Ok(());
+            return Ok(head);
         }
     }
 }

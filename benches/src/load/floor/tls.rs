@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::{TlsAcceptor, TlsConnector, server};
 
 use super::{accept_connect, dial, read_connect};
 use crate::load::peer::HOST;
@@ -63,26 +63,36 @@ impl Relay {
                 self.connector.connect(name, dial(self.origin).await?).await?
             }
         };
-        let (mut request, mut answer) = (Vec::with_capacity(RECORD), Vec::with_capacity(RECORD));
-        loop {
-            tokio::select! {
-                read = client.read_buf(&mut request) => {
-                    if read? == 0 {
-                        self.pool.borrow_mut().push(upstream);
-                        return client.shutdown().await;
-                    }
-                    upstream.write_all(&request).await?;
-                    upstream.flush().await?;
-                    request.clear();
+        if relay(&mut client, &mut upstream).await? {
+            self.pool.borrow_mut().push(upstream);
+        }
+        client.shutdown().await
+    }
+}
+
+/// Relays until one side ends, and says whether that was the client.
+pub(super) async fn relay(
+    client: &mut server::TlsStream<TcpStream>,
+    upstream: &mut TlsStream<TcpStream>,
+) -> io::Result<bool> {
+    let (mut request, mut answer) = (Vec::with_capacity(RECORD), Vec::with_capacity(RECORD));
+    loop {
+        tokio::select! {
+            read = client.read_buf(&mut request) => {
+                if read? == 0 {
+                    return Ok(true);
                 }
-                read = upstream.read_buf(&mut answer) => {
-                    if read? == 0 {
-                        return client.shutdown().await;
-                    }
-                    client.write_all(&answer).await?;
-                    client.flush().await?;
-                    answer.clear();
+                upstream.write_all(&request).await?;
+                upstream.flush().await?;
+                request.clear();
+            }
+            read = upstream.read_buf(&mut answer) => {
+                if read? == 0 {
+                    return Ok(false);
                 }
+                client.write_all(&answer).await?;
+                client.flush().await?;
+                answer.clear();
             }
         }
     }

@@ -3,25 +3,57 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
-use super::{HOST, Job, Task};
+use super::{HOST, Job, Task, fresh_host};
+use crate::load::origin::CREDENTIAL;
 
 pub(super) fn prepare(task: &Task<'_>) -> anyhow::Result<Vec<OsString>> {
-    let origin = match task.job {
-        Job::Forward | Job::Tunnel => HOST.to_owned(),
-        Job::Intercept => format!("https://{HOST}:{}/served/", task.origin.port()),
-    };
-    let mut manifest = "name = \"bench\"\n\n[network_access]\nallowed = [\n".to_owned();
-    for host in task.hosts(&origin) {
-        writeln!(manifest, "  {host:?},")?;
+    let manifest = task.write("agent.toml", &manifest(task)?)?;
+    let config = task.write("exeat.toml", &config(task)?)?;
+    let listen = task.listen.to_string();
+    let mut args: Vec<OsString> = ["serve", "--admin", "127.0.0.1:0", "--listen", &listen].map(OsString::from).into();
+    let paths = [("-c", config), ("-m", manifest), ("--state-dir", task.dir.join("state"))];
+    args.extend(paths.into_iter().flat_map(|(flag, path)| [flag.into(), path.into()]));
+    Ok(args)
+}
+
+fn manifest(task: &Task<'_>) -> anyhow::Result<String> {
+    let served = |host: &str| format!("https://{host}:{}/served/", task.origin.port());
+    let own = if task.job.opens_tls() { served(HOST) } else { HOST.to_owned() };
+    let mut text = "name = \"bench\"\n\n[network_access]\nallowed = [\n".to_owned();
+    for host in task.hosts(&own) {
+        writeln!(text, "  {host:?},")?;
     }
-    manifest += "]\n";
+    for name in (0..task.names).map(fresh_host) {
+        writeln!(text, "  {:?},", if task.job.opens_tls() { served(&name) } else { name })?;
+    }
+    if task.job == Job::InterceptCalls {
+        for number in 1..task.servers {
+            writeln!(text, "  {:?},", other(number))?;
+        }
+        text += "]\n";
+        for number in 0..task.servers {
+            let url = if number == 0 { served(HOST) + "mcp" } else { format!("https://{}/mcp", other(number)) };
+            writeln!(
+                text,
+                "\n[mcpServers.s{number}]\nurl = {url:?}\nheaders = {{ Authorization = \"${{MCP_AUTHORIZATION}}\" }}"
+            )?;
+        }
+    } else {
+        text += "]\n";
+    }
+    Ok(text)
+}
+
+/// An MCP server that nobody calls.
+fn other(number: usize) -> String {
+    format!("server-{number}.zone-{}.example", number % 977)
+}
+
+fn config(task: &Task<'_>) -> anyhow::Result<String> {
     let (proxy, origin) = (&task.authorities.proxy, &task.authorities.origin);
-    let config = format!(
+    let mut text = format!(
         r#"[guard]
 allow = ["127.0.0.0/8"]
-
-[dns.hosts]
-"{HOST}" = "{}"
 
 [intercept]
 ca_cert = {:?}
@@ -29,17 +61,37 @@ ca_key = {:?}
 
 [upstream]
 ca = {:?}
+
+[audit]
+# The one line for each request that the others write, too.
+events = {:?}
+log = false
+
+[admin]
+# The origin answers every request alike, so a check of its readiness would fail over and over.
+readiness_interval = "0s"
+
+[dns.hosts]
+"{HOST}" = "{}"
 "#,
-        task.origin.ip(),
         proxy.pem_path(),
         proxy.key_path(),
         origin.pem_path(),
+        task.dir.join("events.jsonl"),
+        task.origin.ip(),
     );
-    let manifest = task.write("agent.toml", &manifest)?;
-    let config = task.write("exeat.toml", &config)?;
-    let listen = task.listen.to_string();
-    let mut args: Vec<OsString> = ["serve", "--admin", "off", "--listen", &listen].map(OsString::from).into();
-    let paths = [("-c", config), ("-m", manifest), ("--state-dir", task.dir.join("state"))];
-    args.extend(paths.into_iter().flat_map(|(flag, path)| [flag.into(), path.into()]));
-    Ok(args)
+    for name in (0..task.names).map(fresh_host) {
+        writeln!(text, "{name:?} = \"{}\"", task.origin.ip())?;
+    }
+    if task.job == Job::InterceptCalls {
+        let credential = task.write("credential", CREDENTIAL)?;
+        writeln!(text, "\n[bindings]\nMCP_AUTHORIZATION = {{ file = {credential:?} }}")?;
+        for number in 0..task.servers {
+            writeln!(
+                text,
+                "\n[mcp.s{number}]\ntools = {{ allow = [\"search_*\", \"get_*\"], deny = [\"*delete*\"] }}"
+            )?;
+        }
+    }
+    Ok(text)
 }

@@ -3,8 +3,10 @@
 //! All of them get the same: one CPU, a log of every request in a file, and a list of permitted hosts. What a peer
 //! has no equal for is left out rather than measured with something missing.
 
+mod envoy;
 mod exeat;
 mod haproxy;
+mod mitmproxy;
 mod squid;
 mod tinyproxy;
 
@@ -22,11 +24,17 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::floor;
 use super::system::{LOAD_CPU, PROXY_CPU, Tree, pin};
+use super::words::Opening;
 
 /// The name of the origin, for proxies that can be told its address.
 pub(crate) const HOST: &str = "origin.test";
 /// How long a proxy may take to end after it was asked to.
 const STOP_TIME: Duration = Duration::from_secs(3);
+
+/// The name of one of the hosts that are asked for once, all of which lie below [`HOST`].
+pub(crate) fn fresh_host(number: usize) -> String {
+    format!("h{number}.{HOST}")
+}
 
 /// A way to the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -41,12 +49,18 @@ pub(crate) enum Peer {
     Haproxy,
     /// Tinyproxy.
     Tinyproxy,
+    /// Envoy with one worker; where TLS is to be opened, with one certificate and the origin as its one server.
+    Envoy,
+    /// Mitmproxy, as mitmdump.
+    Mitmproxy,
     /// Floor: tokio's copy.
     Relay,
     /// Floor: splice(2).
     Splice,
     /// Floor: rustls on both sides.
     TlsRelay,
+    /// Floor: rustls on both sides, and a configuration and a certificate for each host.
+    HostRelay,
     /// No proxy at all.
     Direct,
 }
@@ -60,19 +74,38 @@ pub(crate) enum Job {
     Tunnel,
     /// Open TLS and judge each request by its path.
     Intercept,
+    /// The same for HTTP/2.
+    InterceptH2,
+    /// The same for hosts of which each is asked for once.
+    InterceptHosts,
+    /// Open TLS, judge each request by its path and the MCP message in it, and put a credential on.
+    InterceptCalls,
+}
+
+impl Job {
+    /// Whether TLS is opened.
+    pub(crate) const fn opens_tls(self) -> bool {
+        match self {
+            Self::Forward | Self::Tunnel => false,
+            Self::Intercept | Self::InterceptH2 | Self::InterceptHosts | Self::InterceptCalls => true,
+        }
+    }
 }
 
 impl Peer {
     /// Every peer, in the order of the report.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Exeat,
         Self::ExeatFew,
         Self::Squid,
         Self::Haproxy,
         Self::Tinyproxy,
+        Self::Envoy,
+        Self::Mitmproxy,
         Self::Relay,
         Self::Splice,
         Self::TlsRelay,
+        Self::HostRelay,
         Self::Direct,
     ];
 
@@ -84,9 +117,12 @@ impl Peer {
             Self::Squid => "squid",
             Self::Haproxy => "haproxy",
             Self::Tinyproxy => "tinyproxy",
+            Self::Envoy => "envoy",
+            Self::Mitmproxy => "mitmproxy",
             Self::Relay => "relay",
             Self::Splice => "splice",
             Self::TlsRelay => "tls-relay",
+            Self::HostRelay => "host-relay",
             Self::Direct => "direct",
         }
     }
@@ -94,37 +130,96 @@ impl Peer {
     /// Whether it can do a job.
     pub(crate) const fn does(self, job: Job) -> bool {
         match self {
-            Self::Exeat | Self::ExeatFew | Self::Squid => true,
+            Self::Exeat | Self::ExeatFew => true,
+            Self::Squid => !matches!(job, Job::InterceptH2 | Job::InterceptCalls),
+            Self::Envoy => !matches!(job, Job::InterceptHosts | Job::InterceptCalls),
+            Self::Mitmproxy => !matches!(job, Job::InterceptCalls),
             Self::Tinyproxy | Self::Relay => matches!(job, Job::Forward | Job::Tunnel),
             Self::Haproxy | Self::Direct => matches!(job, Job::Forward),
             Self::Splice => matches!(job, Job::Tunnel),
-            Self::TlsRelay => matches!(job, Job::Intercept),
+            Self::TlsRelay => matches!(job, Job::Intercept | Job::InterceptCalls),
+            Self::HostRelay => matches!(job, Job::InterceptHosts),
         }
+    }
+
+    /// Whether it shows certificates of the authority that it is given.
+    pub(crate) const fn signs(self) -> bool {
+        matches!(self, Self::Exeat | Self::ExeatFew | Self::Squid | Self::Envoy | Self::Mitmproxy)
     }
 
     /// Whether it judges requests, so that rules and starting are worth a measurement.
     pub(crate) const fn has_policy(self) -> bool {
-        matches!(self, Self::Exeat | Self::ExeatFew | Self::Squid | Self::Haproxy | Self::Tinyproxy)
+        match self {
+            Self::Exeat | Self::ExeatFew | Self::Squid | Self::Haproxy | Self::Tinyproxy => true,
+            Self::Envoy | Self::Mitmproxy => true,
+            Self::Relay | Self::Splice | Self::TlsRelay | Self::HostRelay | Self::Direct => false,
+        }
     }
 
-    /// What clients call the origin. Tinyproxy resolves names with the system alone, so it gets the address.
-    pub(crate) const fn host(self) -> &'static str {
+    /// What clients have it dial in the place of a name, as it resolves names with the system alone.
+    pub(crate) const fn dialled(self) -> Option<&'static str> {
         match self {
-            Self::Tinyproxy => "127.0.0.1",
-            _ => HOST,
+            Self::Tinyproxy | Self::Envoy | Self::Mitmproxy => Some("127.0.0.1"),
+            Self::Exeat | Self::ExeatFew | Self::Squid | Self::Haproxy => None,
+            Self::Relay | Self::Splice | Self::TlsRelay | Self::HostRelay | Self::Direct => None,
+        }
+    }
+
+    /// How clients get to the origin through it.
+    pub(crate) fn opening(self, job: Job) -> Opening {
+        match (job, self) {
+            (Job::Forward, _) => Opening::Absolute,
+            (Job::Tunnel, _) => Opening::Connect,
+            // It opens TLS on a port and not in a tunnel.
+            (Job::Intercept | Job::InterceptH2 | Job::InterceptHosts | Job::InterceptCalls, Self::Envoy) => {
+                Opening::Straight
+            }
+            (Job::Intercept | Job::InterceptH2 | Job::InterceptHosts | Job::InterceptCalls, _) => Opening::Connect,
+        }
+    }
+
+    /// The names of its program, if it is one that systems have.
+    const fn commands(self) -> &'static [&'static str] {
+        match self {
+            Self::Squid => &["squid"],
+            Self::Haproxy => &["haproxy"],
+            Self::Tinyproxy => &["tinyproxy"],
+            Self::Envoy => &["envoy"],
+            Self::Mitmproxy => &["mitmdump"],
+            Self::Exeat | Self::ExeatFew => &[],
+            Self::Relay | Self::Splice | Self::TlsRelay | Self::HostRelay | Self::Direct => &[],
         }
     }
 
     /// Its program, or none where it is not installed.
     pub(crate) fn program(self, exeat: &Path) -> Option<PathBuf> {
-        let candidates: &[&str] = match self {
-            Self::Exeat | Self::ExeatFew => return exeat.is_file().then(|| exeat.to_owned()),
-            Self::Squid => &["/usr/sbin/squid"],
-            Self::Haproxy => &["/usr/sbin/haproxy"],
-            Self::Tinyproxy => &["/usr/bin/tinyproxy", "/usr/sbin/tinyproxy"],
-            Self::Relay | Self::Splice | Self::TlsRelay | Self::Direct => return std::env::current_exe().ok(),
+        match self {
+            Self::Exeat | Self::ExeatFew => exeat.is_file().then(|| exeat.to_owned()),
+            Self::Relay | Self::Splice | Self::TlsRelay | Self::HostRelay | Self::Direct => {
+                std::env::current_exe().ok()
+            }
+            Self::Squid | Self::Haproxy | Self::Tinyproxy | Self::Envoy | Self::Mitmproxy => {
+                let path = std::env::var_os("PATH").unwrap_or_default();
+                // Debian's servers are not where everybody's PATH leads.
+                let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/bin".into()]);
+                let candidates = folders.flat_map(|folder| self.commands().iter().map(move |name| folder.join(name)));
+                candidates.into_iter().find(|path| path.is_file())
+            }
+        }
+    }
+
+    /// The first line of what its program says of its version.
+    pub(crate) fn version(self, program: &Path) -> Option<String> {
+        let flag = match self {
+            Self::Exeat | Self::Envoy | Self::Mitmproxy => "--version",
+            Self::Squid | Self::Haproxy | Self::Tinyproxy => "-v",
+            Self::ExeatFew => return None,
+            Self::Relay | Self::Splice | Self::TlsRelay | Self::HostRelay | Self::Direct => return None,
         };
-        candidates.iter().map(PathBuf::from).find(|path| path.is_file())
+        let output = Command::new(program).arg(flag).output().ok()?;
+        // Envoy says where it is, too.
+        let text = String::from_utf8_lossy(&output.stdout).replace(&*program.to_string_lossy(), "");
+        text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
     }
 }
 
@@ -148,6 +243,10 @@ pub(crate) struct Task<'a> {
     pub(crate) job: Job,
     /// How many hosts its rules permit, the origin's among them.
     pub(crate) rules: usize,
+    /// How many MCP servers it knows, the origin's among them, where calls are judged.
+    pub(crate) servers: usize,
+    /// How many hosts there are that are asked for once.
+    pub(crate) names: usize,
     /// The authorities.
     pub(crate) authorities: &'a Authorities,
 }
@@ -185,10 +284,13 @@ impl Launch {
             Peer::Squid => squid::prepare(task)?,
             Peer::Haproxy => haproxy::prepare(task)?,
             Peer::Tinyproxy => tinyproxy::prepare(task)?,
+            Peer::Envoy => envoy::prepare(task)?,
+            Peer::Mitmproxy => mitmproxy::prepare(task)?,
             Peer::Relay if task.job == Job::Forward => relay(floor::Kind::Raw, task),
             Peer::Relay => relay(floor::Kind::Copy, task),
             Peer::Splice => relay(floor::Kind::Splice, task),
             Peer::TlsRelay => relay(floor::Kind::Tls, task),
+            Peer::HostRelay => relay(floor::Kind::Hosts, task),
             Peer::Direct => return Ok(None),
         };
         Ok(Some(Self { program, args, log: task.dir.join("output"), address: task.listen }))
@@ -208,13 +310,19 @@ impl Launch {
 }
 
 fn relay(kind: floor::Kind, task: &Task<'_>) -> Vec<OsString> {
-    let kind = match kind {
+    let name = match kind {
         floor::Kind::Raw => "raw",
         floor::Kind::Copy => "copy",
         floor::Kind::Splice => "splice",
         floor::Kind::Tls => "tls",
+        floor::Kind::Hosts => "hosts",
     };
-    ["floor", kind, &task.listen.to_string(), &task.origin.to_string()].map(OsString::from).into()
+    let (listen, origin) = (task.listen.to_string(), task.origin.to_string());
+    let mut args: Vec<OsString> = ["floor", name, &listen, &origin].map(OsString::from).into();
+    if kind == floor::Kind::Hosts {
+        args.push(task.authorities.origin.pem_path().into());
+    }
+    args
 }
 
 /// A proxy that runs; stopped when this is dropped.

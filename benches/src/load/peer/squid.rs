@@ -8,16 +8,20 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
-use super::{HOST, Job, Task};
+use super::{HOST, Task, fresh_host};
 
 const CERTIFICATE_HELPER: &str = "/usr/lib/squid/security_file_certgen";
 
 pub(super) fn prepare(task: &Task<'_>) -> anyhow::Result<Vec<OsString>> {
-    let hosts: String = task.hosts(HOST).map(|host| host + "\n").collect();
+    // With the dot it is the domain as well.
+    let own = if task.names > 0 { format!(".{HOST}") } else { HOST.to_owned() };
+    let hosts: String = task.hosts(&own).map(|host| host + "\n").collect();
     let hosts = task.write("allowed", &hosts)?;
-    let names = task.write("hosts", &format!("{} {HOST}\n", task.origin.ip()))?;
+    let names = [HOST.to_owned()].into_iter().chain((0..task.names).map(fresh_host));
+    let names: String = names.map(|name| format!("{} {name}\n", task.origin.ip())).collect();
+    let names = task.write("hosts", &names)?;
     let dir = task.dir.display();
-    let (port, bump) = if task.job == Job::Intercept { bump(task)? } else { (String::new(), String::new()) };
+    let (port, bump) = if task.job.opens_tls() { bump(task)? } else { (String::new(), String::new()) };
     let config = format!(
         r#"http_port {listen}{port}
 {bump}acl allowed dstdomain "{hosts}"

@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 
-use super::{Peer, Task};
+use super::{HOST, Peer, Task};
 
 pub(super) fn prepare(task: &Task<'_>) -> anyhow::Result<Vec<OsString>> {
-    let hosts: String =
-        task.hosts(Peer::Tinyproxy.host()).map(|host| format!("^{}$\n", host.replace('.', "\\."))).collect();
+    let hosts: String = task
+        .hosts(Peer::Tinyproxy.dialled().unwrap_or(HOST))
+        .map(|host| format!("^{}$\n", host.replace('.', "\\.")))
+        .collect();
     let hosts = task.write("allowed", &hosts)?;
     let config = format!(
         r#"Listen {}
