@@ -171,9 +171,9 @@ fn write_summary(summary: &Summary, style: Style, out: &mut impl Write) -> io::R
     }
     match admin(summary) {
         Some(admin) if summary.admin.is_none() => {
-            writeln!(out, "  admin     {admin}  {dim}/metrics /livez /readyz{reset}")?
+            writeln!(out, "  admin     {admin}  {dim}console, /metrics, /livez, /readyz{reset}")?
         }
-        Some(admin) => writeln!(out, "  admin     http://{admin}  {dim}/metrics /livez /readyz{reset}")?,
+        Some(admin) => writeln!(out, "  admin     http://{admin}  {dim}console, /metrics, /livez, /readyz{reset}")?,
         None => writeln!(out, "  admin     off")?,
     }
     for (server, url) in endpoints(summary) {
