@@ -23,7 +23,7 @@ use http::header::AUTHORIZATION;
 
 pub(crate) use self::mcp::{McpServers, servers as mcp_servers};
 use crate::config::{Config, Redact};
-use crate::credentials::{Injection, LastRedactor};
+use crate::credentials::Injection;
 use crate::evidence::ServerSpec;
 use crate::metrics::SESSION_LABEL;
 
@@ -369,9 +369,9 @@ fn injection(
         Some(ip) => loopback(ip),
         None => config.dns.hosts.get(prefix.host().as_str()).is_some_and(|ips| ips.iter().copied().all(loopback)),
     };
-    let redactor = LastRedactor::default();
+    let (redactor, counts) = Default::default();
     let (server, label) = (Arc::from(server), Arc::from(server));
-    Injection { server, label, prefix, fields, user: false, lent: None, plain_http, redact, redactor }
+    Injection { server, label, prefix, fields, user: false, lent: None, plain_http, redact, redactor, counts }
 }
 
 /// The prefix that a server's URL stands for; its query plays no part.

@@ -4,7 +4,7 @@
 //! that is dialled. Where two prefixes of an origin cover a request, the longer one counts.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use exeat_policy::Reason;
 use exeat_policy::manifest::HeaderValueSpec;
@@ -20,7 +20,7 @@ use super::stored::to_header;
 use crate::config::Redact;
 use crate::listener::transit::are_alike;
 use crate::permit::Origin;
-use crate::redact::Redactor;
+use crate::redact::{Counts, Redactor};
 
 /// The fields of one server or one injected prefix.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ pub(crate) struct Injection {
     pub(crate) redact: Redact,
     /// What finds the values that were put on last.
     pub(crate) redactor: LastRedactor,
+    /// Where what is found is counted, once something was looked for.
+    pub(crate) counts: OnceLock<Arc<Counts>>,
 }
 
 /// The redactor of the values in use: making one takes longer than a request, and values change rarely.
@@ -325,9 +327,9 @@ mod tests {
         let Ok(Pattern::Prefix(prefix)) = Pattern::parse(url) else { panic!("{url}") };
         let plain_http = prefix.host().as_str() == "127.0.0.1";
         let fields = vec![(http::header::AUTHORIZATION, value)];
-        let (redact, redactor) = Default::default();
+        let (redact, redactor, counts) = Default::default();
         let (server, label) = (server.into(), server.into());
-        Injection { server, label, prefix, fields, user: false, lent: None, plain_http, redact, redactor }
+        Injection { server, label, prefix, fields, user: false, lent: None, plain_http, redact, redactor, counts }
     }
 
     fn literal(text: &str) -> HeaderValueSpec {

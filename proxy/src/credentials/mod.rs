@@ -12,7 +12,7 @@ mod oauth;
 mod source;
 mod stored;
 
-pub(crate) use inject::{Credentials, InjectError, Injection, Injector, LastRedactor};
+pub(crate) use inject::{Credentials, InjectError, Injection, Injector};
 pub(crate) use minted::Errand;
 pub(crate) use source::Sources;
 pub(crate) use stored::Stored;

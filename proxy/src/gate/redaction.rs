@@ -5,9 +5,9 @@ use std::sync::Arc;
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, header};
 use hyper::ext::ReasonPhrase;
-use prometheus::IntCounter;
 
 use crate::config::{Encoded, Redact, RedactScope};
+use crate::credentials::Injection;
 use crate::listener::http1::ResponseBody;
 use crate::metrics::{Metrics, Place};
 use crate::redact::{Counts, Redacted, Redactor};
@@ -18,17 +18,22 @@ use crate::upstream::{Failure, UpstreamBody};
 pub(super) struct Redaction {
     redactor: Arc<Redactor>,
     what: Redact,
-    header: IntCounter,
-    withheld: IntCounter,
-    counts: Counts,
+    counts: Arc<Counts>,
 }
 
 impl Redaction {
-    /// A search for what `redactor` finds, in answers of `server`.
-    pub(super) fn new(redactor: Arc<Redactor>, what: Redact, server: &str, metrics: &Metrics) -> Self {
-        let counter = |place| metrics.redactions(server, place);
-        let counts = Counts { body: counter(Place::Body), trailer: counter(Place::Trailer) };
-        Self { redactor, what, header: counter(Place::Header), withheld: counter(Place::Withheld), counts }
+    /// A search for what `redactor` finds, in an answer to a request that carries `injection`.
+    pub(super) fn new(redactor: Arc<Redactor>, injection: &Injection, metrics: &Metrics) -> Self {
+        let counts = injection.counts.get_or_init(|| {
+            let counter = |place| metrics.redactions(&injection.label, place);
+            Arc::new(Counts {
+                header: counter(Place::Header),
+                body: counter(Place::Body),
+                trailer: counter(Place::Trailer),
+                withheld: counter(Place::Withheld),
+            })
+        });
+        Self { redactor, what: injection.redact, counts: Arc::clone(counts) }
     }
 
     /// Asks upstream for an answer that can be searched: without a coding, and whole, since a range could end in the
@@ -43,7 +48,7 @@ impl Redaction {
 
     /// Searches the fields of an interim or final answer.
     pub(super) fn fields(&self, headers: &mut HeaderMap) {
-        self.header.inc_by(self.redactor.clean(headers) as u64);
+        self.counts.header.inc_by(self.redactor.clean(headers) as u64);
     }
 
     /// Searches the head of an answer.
@@ -51,7 +56,7 @@ impl Redaction {
         self.fields(&mut parts.headers);
         let phrase = parts.extensions.get::<ReasonPhrase>().and_then(|phrase| self.redactor.cleaned(phrase.as_bytes()));
         if let Some((_, found)) = phrase {
-            self.header.inc_by(found as u64);
+            self.counts.header.inc_by(found as u64);
             parts.extensions.remove::<ReasonPhrase>();
         }
     }
@@ -68,12 +73,12 @@ impl Redaction {
         }
         match (coding(headers), self.what.encoded) {
             (None, _) => {
-                let redacted = Redacted::new(body, Arc::clone(&self.redactor), self.counts.clone());
+                let redacted = Redacted::new(body, Arc::clone(&self.redactor), Arc::clone(&self.counts));
                 Ok(ResponseBody::Redacted(Box::new(redacted)))
             }
             (Some(_), Encoded::Pass) => Ok(upstream(body)),
             (Some(coding), Encoded::Withhold) => {
-                self.withheld.inc();
+                self.counts.withheld.inc();
                 Err(Failure::encoded(&coding))
             }
         }

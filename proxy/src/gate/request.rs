@@ -172,8 +172,7 @@ impl Gate {
                 let credentials = if prepared.hopeless { credentials?.hopeless() } else { credentials? };
                 let names = credentials.put_on(&mut prepared.headers);
                 let redactor = credentials.redactor.clone();
-                let redaction = redactor
-                    .map(|redactor| Redaction::new(redactor, injection.redact, &injection.label, &self.metrics));
+                let redaction = redactor.map(|redactor| Redaction::new(redactor, injection, &self.metrics));
                 if let Some(redaction) = &redaction {
                     redaction.prepare(&mut prepared.headers);
                 }

@@ -20,21 +20,25 @@ pub(crate) struct Redacted<B> {
     /// Trailers that wait for what was held back to go first.
     trailers: Option<HeaderMap>,
     ended: bool,
-    counts: Counts,
+    counts: Arc<Counts>,
 }
 
-/// Where what is found is counted.
-#[derive(Clone, Debug)]
+/// Where what is found in the answers of one server is counted.
+#[derive(Debug)]
 pub(crate) struct Counts {
+    /// In header fields.
+    pub(crate) header: IntCounter,
     /// In the body.
     pub(crate) body: IntCounter,
     /// In its trailers.
     pub(crate) trailer: IntCounter,
+    /// Answers that were withheld since nothing could be found in them.
+    pub(crate) withheld: IntCounter,
 }
 
 impl<B> Redacted<B> {
     /// Searches `inner`.
-    pub(crate) fn new(inner: B, redactor: Arc<Redactor>, counts: Counts) -> Self {
+    pub(crate) fn new(inner: B, redactor: Arc<Redactor>, counts: Arc<Counts>) -> Self {
         let masker = Masker::new(Arc::clone(&redactor));
         Self { inner, redactor, masker, trailers: None, ended: false, counts }
     }
@@ -139,8 +143,9 @@ mod tests {
         let redactor = Redactor::new([&b"Bearer s3cret-token"[..]].into_iter()).unwrap().unwrap();
         let counter = |name: &str| IntCounter::new(name, "x").unwrap();
         let frames = pieces.iter().map(|piece| Frame::data(Bytes::from_static(piece.as_bytes()))).collect();
-        let counts = Counts { body: counter("body"), trailer: counter("trailer") };
-        Redacted::new(Script { frames, announced }, Arc::new(redactor), counts)
+        let [header, body, trailer, withheld] = ["header", "body", "trailer", "withheld"].map(counter);
+        let counts = Counts { header, body, trailer, withheld };
+        Redacted::new(Script { frames, announced }, Arc::new(redactor), Arc::new(counts))
     }
 
     #[tokio::test]
