@@ -21,7 +21,7 @@ pub use metrics::Metrics;
 pub use setup::Setup;
 
 use crate::certs::roots_of;
-use crate::client::{Cmd, H2Conn, RawConn, Response};
+use crate::client::{Cmd, H2Conn, Output, RawConn, Response};
 use crate::wait::{Journal, until, within};
 use canary::Readers;
 
@@ -54,6 +54,20 @@ pub(crate) fn profile_dir() -> PathBuf {
 #[must_use]
 pub fn exeat(args: &[&str]) -> Cmd {
     Cmd::new(binary()).args(args)
+}
+
+/// Runs such a command in a folder with the given files, by name and text, and with `input` to read.
+pub async fn exeat_in(files: &[(&str, &str)], args: &[&str], input: &str) -> Output {
+    let dir = TempDir::new().unwrap();
+    write_files(dir.path(), files);
+    exeat(args).dir(dir.path()).input(input).run().await
+}
+
+/// Writes files, by name and text, into a folder.
+pub fn write_files(dir: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        std::fs::write(dir.join(name), text).unwrap();
+    }
 }
 
 /// A running gateway. It is killed when this is dropped, and it is an error if it has given away a secret by then.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use exeat_tests::client::Output;
-use exeat_tests::gateway::exeat;
+use exeat_tests::gateway::{exeat, exeat_in};
 use exeat_tests::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -21,15 +21,6 @@ fn manifest(layer: &Value) -> String {
     format!("name = \"case\"\n[network_access]\nallowed = {}\nblocked = {}\n", list("allowed"), list("blocked"))
 }
 
-/// Runs a command in a folder with the given files.
-async fn run(files: &[(&str, &str)], args: &[&str], input: &str) -> Output {
-    let dir = TempDir::new().unwrap();
-    for (name, text) in files {
-        std::fs::write(dir.path().join(name), text).unwrap();
-    }
-    exeat(args).dir(dir.path()).input(input).run().await
-}
-
 /// `exeat check --json --no-guard` of one input under layers, outermost first.
 async fn check(layers: &[Value], input: &str) -> (Option<i32>, Vec<Value>) {
     let files: Vec<(String, String)> =
@@ -38,7 +29,7 @@ async fn check(layers: &[Value], input: &str) -> (Option<i32>, Vec<Value>) {
     let mut args = vec!["check", "--json", "--no-guard"];
     borrowed.iter().for_each(|(name, _)| args.extend(["-m", name]));
     args.extend(["--", input]);
-    let output = run(&borrowed, &args, "").await;
+    let output = exeat_in(&borrowed, &args, "").await;
     (output.code, output.json_lines())
 }
 
@@ -73,7 +64,7 @@ async fn every_pattern_case_is_linted_as_expected() {
     let mut count = 0;
     for case in cases("pattern") {
         let text = manifest(&json!({ "allowed": [case["pattern"]] }));
-        let output = run(&[("m.toml", &text)], &["lint", "--format", "json", "m.toml"], "").await;
+        let output = exeat_in(&[("m.toml", &text)], &["lint", "--format", "json", "m.toml"], "").await;
         let errors: Vec<Value> = output.json_lines().into_iter().filter(|line| line["severity"] == "error").collect();
         let refused = case["expect"] == "error";
         let placed = errors.iter().all(|error| error["line"] == 3 && !error["help"].as_str().unwrap().is_empty());
@@ -105,7 +96,7 @@ headers = { Authorization = "${DOCS_AUTHORIZATION}" }
 
 /// `exeat check` under [`AGENT`].
 async fn check_agent(args: &[&str], input: &str) -> Output {
-    run(&[("agent.toml", AGENT)], &[&["check", "-m", "agent.toml"], args].concat(), input).await
+    exeat_in(&[("agent.toml", AGENT)], &[&["check", "-m", "agent.toml"], args].concat(), input).await
 }
 
 #[tokio::test]
@@ -155,7 +146,7 @@ async fn the_guard_judges_literal_addresses_unless_told_not_to() {
         (&["--json", "http://169.254.169.254/"], "deny", "guard_metadata"),
         (&["--json", "--no-guard", "http://127.0.0.1/"], "allow", "default_allow"),
     ] {
-        let output = run(&[("m.toml", "name = \"m\"\n")], &[&["check", "-m", "m.toml"], args].concat(), "").await;
+        let output = exeat_in(&[("m.toml", "name = \"m\"\n")], &[&["check", "-m", "m.toml"], args].concat(), "").await;
         let line = &output.json_lines()[0];
         assert_eq!((&line["verdict"], &line["reason"]), (&json!(verdict), &json!(reason)), "{args:?}");
     }
@@ -178,7 +169,7 @@ async fn exit_codes_tell_allowed_denied_and_unusable_apart() {
         let output = check_agent(&[&["--no-guard"], args].concat(), "").await;
         assert_eq!(output.code, Some(code), "{args:?}: {output:#?}");
     }
-    let broken = run(&[("m.toml", "name = ")], &["check", "-m", "m.toml", "https://a.test/"], "").await;
+    let broken = exeat_in(&[("m.toml", "name = ")], &["check", "-m", "m.toml", "https://a.test/"], "").await;
     assert_eq!(broken.code, Some(2));
     assert!(broken.stderr.contains("m.toml:1:"), "{broken:#?}");
 }
@@ -210,7 +201,7 @@ async fn the_gateway_judges_as_the_dry_run_does() {
             .collect();
     let args: Vec<&str> =
         ["check", "--json", "--no-guard", "-m", "m.toml"].into_iter().chain(urls.iter().map(String::as_str)).collect();
-    let lines = run(&[("m.toml", &text)], &args, "").await.json_lines();
+    let lines = exeat_in(&[("m.toml", &text)], &args, "").await.json_lines();
     for (url, line) in urls.iter().zip(lines) {
         let answer = gateway.get(url).await;
         let verdict = if answer.status == 200 { "allow" } else { "deny" };
@@ -228,7 +219,7 @@ async fn all_problems_of_a_file_are_reported_with_place_code_and_cure() {
     let text = "name = \"Agent\"\nnetwork_acess = {}\n\n[mcpServers.docs]\nurl = \"https://u@docs.test/mcp\"\n\
                 headers = { Authorization = \"Bearer literal\" }\n";
     for format in [&["--format", "json"][..], &["--json"]] {
-        let output = run(&[("m.toml", text)], &[&["lint"], format, &["m.toml"]].concat(), "").await;
+        let output = exeat_in(&[("m.toml", text)], &[&["lint"], format, &["m.toml"]].concat(), "").await;
         assert_eq!(output.code, Some(1), "{output:#?}");
         let found = output.json_lines();
         for line in [1, 2, 5, 6] {
@@ -251,7 +242,7 @@ async fn all_problems_of_a_file_are_reported_with_place_code_and_cure() {
 #[tokio::test]
 async fn people_see_the_line_itself() {
     let text = "name = \"agent\"\n[network_access]\nallowed = [\"api.*.com\"]\n";
-    let output = run(&[("m.toml", text)], &["lint", "m.toml"], "").await;
+    let output = exeat_in(&[("m.toml", text)], &["lint", "m.toml"], "").await;
     let said = output.failure();
     for part in ["m.toml:3:12", "allowed = [\"api.*.com\"]", "error"] {
         assert!(said.contains(part), "{part} is not in:\n{said}");
@@ -264,16 +255,16 @@ async fn all_three_formats_are_read() {
     let yaml = "name: agent\nnetwork_access:\n  allowed:\n    - a.test\n";
     let json = r#"{ "name": "agent", "network_access": { "allowed": ["a.test"] } }"#;
     for (name, text) in [("m.toml", toml), ("m.yaml", yaml), ("m.yml", yaml), ("m.json", json)] {
-        assert_eq!(run(&[(name, text)], &["lint", name], "").await.code, Some(0), "{name}");
+        assert_eq!(exeat_in(&[(name, text)], &["lint", name], "").await.code, Some(0), "{name}");
         let url = ["check", "--no-guard", "-m", name, "https://a.test/"];
-        assert_eq!(run(&[(name, text)], &url, "").await.code, Some(0), "{name}");
+        assert_eq!(exeat_in(&[(name, text)], &url, "").await.code, Some(0), "{name}");
     }
 }
 
 #[tokio::test]
 async fn a_file_that_cannot_be_read_is_exit_2() {
-    assert_eq!(run(&[], &["lint", "absent.toml"], "").await.code, Some(2));
-    assert_eq!(run(&[], &["lint"], "").await.code, Some(2));
+    assert_eq!(exeat_in(&[], &["lint", "absent.toml"], "").await.code, Some(2));
+    assert_eq!(exeat_in(&[], &["lint"], "").await.code, Some(2));
 }
 
 // --- ca and env ---------------------------------------------------------------------------------------------------------

@@ -3,26 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use exeat_tests::client::Output;
-use exeat_tests::gateway::exeat;
+use exeat_tests::gateway::{exeat, exeat_in, write_files};
 use exeat_tests::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const CODES: &str = include_str!("../../docs/codes.md");
-
-/// Runs a command in a folder with the given files.
-async fn run(files: &[(&str, &str)], args: &[&str], input: &str) -> Output {
-    let dir = TempDir::new().unwrap();
-    write(dir.path(), files);
-    exeat(args).dir(dir.path()).input(input).run().await
-}
-
-fn write(dir: &Path, files: &[(&str, &str)]) {
-    for (name, text) in files {
-        std::fs::write(dir.join(name), text).unwrap();
-    }
-}
 
 /// A manifest with these lists.
 fn manifest(allowed: &[&str], blocked: &[&str]) -> String {
@@ -129,7 +115,7 @@ async fn the_walk_through_the_layers_is_shown() {
     ];
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
     let args = ["check", "--explain", "-m", "outer.toml", "-m", "inner.toml"];
-    let output = run(&files, &[&args[..], &["https://x.example.test/"]].concat(), "").await;
+    let output = exeat_in(&files, &[&args[..], &["https://x.example.test/"]].concat(), "").await;
     let shown = output.stdout;
     for part in [
         "harness: blocks it",
@@ -140,7 +126,8 @@ async fn the_walk_through_the_layers_is_shown() {
     ] {
         assert!(shown.contains(part), "{part} is not in:\n{shown}");
     }
-    let output = run(&files, &[&args[..], &["--json", "https://api.example.test/", "10.0.0.1:443"]].concat(), "").await;
+    let output =
+        exeat_in(&files, &[&args[..], &["--json", "https://api.example.test/", "10.0.0.1:443"]].concat(), "").await;
     let lines = output.json_lines();
     let says: Vec<&str> =
         lines[0]["layers"].as_array().unwrap().iter().map(|step| step["says"].as_str().unwrap()).collect();
@@ -154,7 +141,7 @@ async fn many_inputs_keep_their_order() {
     let url =
         |number: u32| format!("https://h{number}.{}.test/", if number.is_multiple_of(2) { "even" } else { "odd" });
     let input: String = (0..50_000).map(|number| url(number) + "\n").collect();
-    let output = run(&[("m.toml", &text)], &["check", "-m", "m.toml", "-"], &input).await;
+    let output = exeat_in(&[("m.toml", &text)], &["check", "-m", "m.toml", "-"], &input).await;
     assert_eq!(output.code, Some(1));
     let mut lines = output.stdout.lines();
     for number in 0..50_000_u32 {
@@ -188,10 +175,13 @@ async fn every_code_is_found_in_its_example() {
             continue;
         }
         let dir = TempDir::new().unwrap();
-        write(dir.path(), &[("agent.toml", "name = \"reader\"\n[network_access]\nallowed = [\"example.com\"]\n")]);
+        write_files(
+            dir.path(),
+            &[("agent.toml", "name = \"reader\"\n[network_access]\nallowed = [\"example.com\"]\n")],
+        );
         let named: Vec<(&str, &str)> =
             blocks.iter().filter_map(|(info, body)| Some((info.split_once(' ')?.1, *body))).collect();
-        write(dir.path(), &named);
+        write_files(dir.path(), &named);
         let has = |name: &str| named.iter().any(|(known, _)| *known == name);
         let command = blocks.iter().find(|(info, _)| *info == "sh").map(|(_, body)| body.trim());
         let args: Vec<&str> = match command {
@@ -226,7 +216,7 @@ async fn the_codes_without_an_example_are_found_too() {
         ("E0011", "agent.toml", many),
         ("E0104", "agent.toml", files),
     ] {
-        let output = run(&[(name, &text)], &["lint", "--json", name], "").await;
+        let output = exeat_in(&[(name, &text)], &["lint", "--json", name], "").await;
         let found = output.json_lines();
         assert!(found.iter().any(|problem| problem["code"] == code), "{code}: {:?}", found.first());
     }
@@ -234,29 +224,29 @@ async fn the_codes_without_an_example_are_found_too() {
 
 #[tokio::test]
 async fn codes_are_explained() {
-    let shown = run(&[], &["lint", "--explain", "w0201"], "").await.success();
+    let shown = exeat_in(&[], &["lint", "--explain", "w0201"], "").await.success();
     assert!(shown.starts_with("W0201: ") && shown.contains("network_access"), "{shown}");
-    assert_eq!(run(&[], &["lint", "--explain", "E9999"], "").await.code, Some(2));
+    assert_eq!(exeat_in(&[], &["lint", "--explain", "E9999"], "").await.code, Some(2));
 }
 
 #[tokio::test]
 async fn lint_speaks_to_pipelines() {
     let text = manifest(&["http://a.test/", "a b"], &[]);
     let files = [("m.toml", text.as_str())];
-    let sarif = run(&files, &["lint", "--format", "sarif", "m.toml"], "").await;
+    let sarif = exeat_in(&files, &["lint", "--format", "sarif", "m.toml"], "").await;
     assert_eq!(sarif.code, Some(1));
     let sarif: Value = serde_json::from_str(&sarif.stdout).unwrap();
     let result = &sarif["runs"][0]["results"][0];
     assert_eq!((&sarif["version"], &result["ruleId"]), (&json!("2.1.0"), &json!("E0101")));
     let region = &result["locations"][0]["physicalLocation"]["region"];
     assert_eq!((&region["startLine"], &region["startColumn"]), (&json!(3), &json!(30)));
-    let github = run(&files, &["lint", "--format", "github", "m.toml"], "").await.stdout;
+    let github = exeat_in(&files, &["lint", "--format", "github", "m.toml"], "").await.stdout;
     assert!(github.starts_with("::error file=m.toml,line=3,endLine=3,col=30,endColumn=35,title=E0101::"), "{github}");
 
     let text = manifest(&["http://a.test/"], &[]);
     let files = [("m.toml", text.as_str())];
-    assert_eq!(run(&files, &["lint", "m.toml"], "").await.code, Some(0));
-    assert_eq!(run(&files, &["lint", "--strict", "m.toml"], "").await.code, Some(1));
+    assert_eq!(exeat_in(&files, &["lint", "m.toml"], "").await.code, Some(0));
+    assert_eq!(exeat_in(&files, &["lint", "--strict", "m.toml"], "").await.code, Some(1));
 }
 
 #[tokio::test]
@@ -309,27 +299,27 @@ reason = "not_allowed"
 async fn expectations_are_tests() {
     let text = manifest(&["https://api.test/v1/"], &[]);
     let files = [("m.toml", text.as_str()), ("cases.toml", CASES)];
-    let output = run(&files, &["test", "cases.toml"], "").await;
+    let output = exeat_in(&files, &["test", "cases.toml"], "").await;
     assert_eq!((output.code, output.stdout.lines().last()), (Some(0), Some("4 passed, 0 failed")), "{output:#?}");
 
     let wrong =
         CASES.replace("reason = \"allowed\"", "reason = \"default_allow\"").replace("\"inspect\"", "\"permit\"");
     let files = [("m.toml", text.as_str()), ("cases.toml", wrong.as_str())];
-    let output = run(&files, &["test", "--format", "json", "cases.toml"], "").await;
+    let output = exeat_in(&files, &["test", "--format", "json", "cases.toml"], "").await;
     assert_eq!(output.code, Some(1));
     let lines = output.json_lines();
     let passed: Vec<bool> = lines.iter().map(|line| line["passed"].as_bool().unwrap()).collect();
     assert_eq!(passed, [false, false, true, true]);
     assert_eq!(lines[0]["failures"][0], "expected the reason default_allow, got allowed");
     assert_eq!((&lines[1]["line"], &lines[1]["name"]), (&json!(11), &json!("api.test:443")));
-    let junit = run(&files, &["test", "--format", "junit", "cases.toml"], "").await.stdout;
+    let junit = exeat_in(&files, &["test", "--format", "junit", "cases.toml"], "").await.stdout;
     assert!(junit.contains("<testsuites name=\"exeat\" tests=\"4\" failures=\"2\">"), "{junit}");
 
     // The command line's manifests go before the file's.
     let other = manifest(&["docs.test"], &[]);
     let files = [("m.toml", text.as_str()), ("other.toml", other.as_str()), ("cases.toml", CASES)];
-    assert_eq!(run(&files, &["test", "-m", "other.toml", "cases.toml"], "").await.code, Some(1));
-    assert_eq!(run(&files, &["test", "absent.toml"], "").await.code, Some(2));
+    assert_eq!(exeat_in(&files, &["test", "-m", "other.toml", "cases.toml"], "").await.code, Some(1));
+    assert_eq!(exeat_in(&files, &["test", "absent.toml"], "").await.code, Some(2));
 }
 
 #[tokio::test]
@@ -337,7 +327,7 @@ async fn the_documented_cases_hold() {
     let page = include_str!("../../docs/dry-run.md");
     let (_, cases) = blocks(page).into_iter().find(|(info, _)| *info == "toml cases.toml").unwrap();
     let text = manifest(&["https://api.example.com/v1/"], &[]);
-    let output = run(&[("agent.toml", &text), ("cases.toml", cases)], &["test", "cases.toml"], "").await;
+    let output = exeat_in(&[("agent.toml", &text), ("cases.toml", cases)], &["test", "cases.toml"], "").await;
     assert_eq!((output.code, output.stdout.lines().last()), (Some(0), Some("3 passed, 0 failed")), "{output:#?}");
 }
 
@@ -354,7 +344,7 @@ not a line of any log
 async fn recorded_traffic_is_judged_and_compared() {
     let (old, new) = (manifest(&["a.test", "c.test"], &[]), manifest(&["a.test", "b.test"], &[]));
     let files = [("old.toml", old.as_str()), ("new.toml", new.as_str()), ("access.log", SQUID)];
-    let report = run(&files, &["replay", "--json", "-m", "new.toml", "access.log"], "").await;
+    let report = exeat_in(&files, &["replay", "--json", "-m", "new.toml", "access.log"], "").await;
     assert_eq!(report.code, Some(1), "something is denied");
     let found = &report.json_lines()[0];
     let counts = |keys: &[&str]| keys.iter().map(|key| found[key].as_u64().unwrap()).collect::<Vec<_>>();
@@ -364,19 +354,19 @@ async fn recorded_traffic_is_judged_and_compared() {
 
     for (fail_on, code) in [("newly-allowed", 1), ("newly-denied", 1), ("newly-inspected", 0), ("unreadable", 1)] {
         let args = ["replay", "-m", "new.toml", "--fail-on", fail_on, "access.log"];
-        assert_eq!(run(&files, &args, "").await.code, Some(code), "{fail_on}");
+        assert_eq!(exeat_in(&files, &args, "").await.code, Some(code), "{fail_on}");
     }
 
     // Against the other manifest, what was recorded plays no part.
     let args = ["replay", "-m", "new.toml", "--against", "old.toml", "--fail-on", "newly-allowed", "-"];
-    let shown = run(&files, &args, SQUID).await;
+    let shown = exeat_in(&files, &args, SQUID).await;
     assert_eq!(shown.code, Some(1));
     for part in ["newly allowed", "b.test:443", "newly denied", "c.test:443", "a recorded tunnel has no path"] {
         assert!(shown.stdout.contains(part), "{part} is not in:\n{}", shown.stdout);
     }
     let args = ["replay", "-m", "old.toml", "--against", "old.toml", "--fail-on", "newly-allowed,newly-denied", "-"];
-    assert_eq!(run(&files, &args, SQUID).await.code, Some(0));
-    assert_eq!(run(&files, &["replay", "-m", "new.toml", "absent.log"], "").await.code, Some(2));
+    assert_eq!(exeat_in(&files, &args, SQUID).await.code, Some(0));
+    assert_eq!(exeat_in(&files, &["replay", "-m", "new.toml", "absent.log"], "").await.code, Some(2));
 }
 
 // --- diff ---------------------------------------------------------------------------------------------------------------
@@ -386,7 +376,7 @@ async fn a_change_is_shown_with_witnesses_that_check_confirms() {
     let old = manifest(&["https://api.test/v1/", "gone.test"], &[]);
     let new = manifest(&["https://api.test/", "*.docs.test"], &["https://api.test/v1/admin"]);
     let files = [("old.toml", old.as_str()), ("new.toml", new.as_str())];
-    let output = run(&files, &["diff", "--format", "json", "old.toml", "new.toml"], "").await;
+    let output = exeat_in(&files, &["diff", "--format", "json", "old.toml", "new.toml"], "").await;
     assert_eq!(output.code, Some(1));
     let found = &output.json_lines()[0];
     let differences = found["differences"].as_array().unwrap();
@@ -402,24 +392,24 @@ async fn a_change_is_shown_with_witnesses_that_check_confirms() {
     for difference in differences {
         let witness = difference["witness"].as_str().unwrap();
         for (manifest, side) in [("old.toml", "old"), ("new.toml", "new")] {
-            let check = run(&files, &["check", "--json", "-m", manifest, witness], "").await;
+            let check = exeat_in(&files, &["check", "--json", "-m", manifest, witness], "").await;
             assert_eq!(check.json_lines()[0]["verdict"], difference[side]["verdict"], "{witness} {manifest}");
         }
     }
 
     for (fail_on, code) in [("opened", 1), ("closed", 1), ("any", 1), ("none", 0)] {
         let args = ["diff", "--fail-on", fail_on, "old.toml", "new.toml"];
-        assert_eq!(run(&files, &args, "").await.code, Some(code), "{fail_on}");
+        assert_eq!(exeat_in(&files, &args, "").await.code, Some(code), "{fail_on}");
     }
-    let same = run(&files, &["diff", "old.toml", "old.toml"], "").await;
+    let same = exeat_in(&files, &["diff", "old.toml", "old.toml"], "").await;
     assert_eq!((same.code, same.stdout.as_str()), (Some(0), "both permit the same\n"));
-    let markdown = run(&files, &["diff", "--format", "markdown", "old.toml", "new.toml"], "").await.stdout;
+    let markdown = exeat_in(&files, &["diff", "--format", "markdown", "old.toml", "new.toml"], "").await.stdout;
     assert!(markdown.contains("| **opened** | `*.docs.test` | `https://any.docs.test/` |"), "{markdown}");
 
     // An outer layer that does not allow it keeps it closed.
     let outer = manifest(&["api.test", "gone.test"], &[]);
     let files = [("old.toml", old.as_str()), ("new.toml", new.as_str()), ("outer.toml", outer.as_str())];
-    let output = run(&files, &["diff", "-m", "outer.toml", "old.toml", "new.toml"], "").await;
+    let output = exeat_in(&files, &["diff", "-m", "outer.toml", "old.toml", "new.toml"], "").await;
     assert!(!output.stdout.contains("docs.test") && output.stdout.contains("gone.test"), "{output:#?}");
 }
 
@@ -438,7 +428,7 @@ https://b.cdn.example.com/y
 
 #[tokio::test]
 async fn what_is_suggested_permits_what_was_seen_and_says_what_else() {
-    let output = run(&[("seen.txt", SEEN)], &["suggest", "seen.txt"], "").await;
+    let output = exeat_in(&[("seen.txt", SEEN)], &["suggest", "seen.txt"], "").await;
     let suggested = output.success();
     for rule in [
         "  \"https://api.test/v1/items/\",",
@@ -452,11 +442,12 @@ async fn what_is_suggested_permits_what_was_seen_and_says_what_else() {
     assert!(suggested.contains("would also permit every scheme, port and path of ssh.test"), "{suggested}");
     let text = format!("name = \"agent\"\n{suggested}");
     let files = [("seen.txt", SEEN), ("agent.toml", text.as_str())];
-    assert_eq!(run(&files, &["lint", "agent.toml"], "").await.code, Some(0));
-    let replayed = run(&files, &["replay", "-m", "agent.toml", "--fail-on", "denied,unreadable", "seen.txt"], "").await;
+    assert_eq!(exeat_in(&files, &["lint", "agent.toml"], "").await.code, Some(0));
+    let replayed =
+        exeat_in(&files, &["replay", "-m", "agent.toml", "--fail-on", "denied,unreadable", "seen.txt"], "").await;
     assert_eq!(replayed.code, Some(0), "{replayed:#?}");
 
-    let wild = run(&files, &["suggest", "--json", "--wildcards", "-"], SEEN).await;
+    let wild = exeat_in(&files, &["suggest", "--json", "--wildcards", "-"], SEEN).await;
     let rules = wild.json_lines()[0]["rules"].as_array().unwrap().clone();
     assert!(rules.iter().any(|rule| rule["pattern"] == "*.example.com"), "{rules:#?}");
 }
@@ -465,7 +456,7 @@ async fn what_is_suggested_permits_what_was_seen_and_says_what_else() {
 async fn a_manifest_keeps_its_comments_and_order_when_rules_are_added() {
     let before = "# The agent.\nname = \"agent\"\n\n[network_access]\nallowed = [\n  \"docs.test\", # reading\n]\n\n[model]\nprovider = \"x\"\nmodel = \"y\"\n";
     let dir = TempDir::new().unwrap();
-    write(dir.path(), &[("agent.toml", before), ("seen.txt", SEEN)]);
+    write_files(dir.path(), &[("agent.toml", before), ("seen.txt", SEEN)]);
     let shown = exeat(&["suggest", "--merge", "agent.toml", "seen.txt"]).dir(dir.path()).run().await.success();
     assert_eq!(std::fs::read_to_string(dir.path().join("agent.toml")).unwrap(), before, "nothing is written unasked");
     exeat(&["suggest", "--merge", "agent.toml", "--write", "seen.txt"]).dir(dir.path()).run().await.success();
@@ -484,7 +475,7 @@ async fn a_manifest_keeps_its_comments_and_order_when_rules_are_added() {
 async fn what_a_block_stands_against_is_said() {
     let text = manifest(&["docs.test"], &["api.test"]);
     let files = [("agent.toml", text.as_str()), ("seen.txt", SEEN)];
-    let output = run(&files, &["suggest", "--merge", "agent.toml", "seen.txt"], "").await;
+    let output = exeat_in(&files, &["suggest", "--merge", "agent.toml", "seen.txt"], "").await;
     assert_eq!(output.code, Some(1));
     assert!(output.stderr.contains("stays blocked: https://api.test/v1/items/1 by \"api.test\""), "{output:#?}");
 }

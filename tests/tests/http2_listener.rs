@@ -309,12 +309,11 @@ async fn trailers_that_stand_for_an_injected_field_are_withheld() {
 // --- Clients of other makers --------------------------------------------------------------------------------------------
 
 #[tokio::test]
-async fn grpc_passes_through_a_tls_port() {
+async fn grpc_clients_share_what_is_upstream() {
     let ca = TestCa::new();
     let server = peers::GrpcServer::start(Some(&ca.leaf(&[HOST]))).await;
     let rule = format!("https://{}/test.Echo/", server.authority(HOST));
     let gateway = Gateway::setup().names(&[HOST]).trust(&ca).allow(&[rule]).start().await;
-    // The library opens its tunnel in clear text; what is proved here is that many calls share what is upstream.
     let client = || Cmd::new(peers::python()).arg(peers::script("grpc_client.py")).arg(server.authority(HOST));
     let runs = [0; 3].map(|_| client().arg(gateway.ca()).through(&gateway).run());
     let [first, second, third] = runs;

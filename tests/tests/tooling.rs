@@ -2,24 +2,10 @@
 
 use std::path::Path;
 
-use exeat_tests::client::Output;
-use exeat_tests::gateway::exeat;
+use exeat_tests::gateway::{exeat, exeat_in, write_files};
 use exeat_tests::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
-
-/// Runs a command in a folder with the given files.
-async fn run(files: &[(&str, &str)], args: &[&str], input: &str) -> Output {
-    let dir = TempDir::new().unwrap();
-    write(dir.path(), files);
-    exeat(args).dir(dir.path()).input(input).run().await
-}
-
-fn write(dir: &Path, files: &[(&str, &str)]) {
-    for (name, text) in files {
-        std::fs::write(dir.join(name), text).unwrap();
-    }
-}
 
 // --- schema, completions, man -------------------------------------------------------------------------------------------
 
@@ -27,7 +13,7 @@ fn write(dir: &Path, files: &[(&str, &str)]) {
 async fn schemas_are_printed_as_they_ship() {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/schemas");
     for (of, file) in [("manifest", "agent.v1"), ("config", "exeat.v1"), ("event", "event.v1")] {
-        let printed = run(&[], &["schema", of], "").await.success();
+        let printed = exeat_in(&[], &["schema", of], "").await.success();
         assert_eq!(printed, std::fs::read_to_string(config.join(format!("{file}.schema.json"))).unwrap());
         serde_json::from_str::<Value>(&printed).unwrap();
     }
@@ -35,7 +21,7 @@ async fn schemas_are_printed_as_they_ship() {
 
 /// The commands that the help lists.
 async fn commands() -> Vec<String> {
-    let help = run(&[], &["--help"], "").await.success();
+    let help = exeat_in(&[], &["--help"], "").await.success();
     let (_, list) = help.split_once("Commands:\n").unwrap();
     let names = list.lines().map_while(|line| line.trim().split(' ').next().filter(|name| !name.is_empty()));
     names.filter(|name| *name != "help").map(str::to_owned).collect()
@@ -47,14 +33,14 @@ async fn every_command_has_a_page_and_completions() {
     assert!(commands.len() >= 12, "{commands:?}");
     let dir = TempDir::new().unwrap();
     exeat(&["man", "--out", "pages"]).dir(dir.path()).run().await.success();
-    let whole = run(&[], &["man"], "").await.success();
+    let whole = exeat_in(&[], &["man"], "").await.success();
     for command in &commands {
-        let page = run(&[], &["man", command], "").await.success();
+        let page = exeat_in(&[], &["man", command], "").await.success();
         assert!(page.contains(".SH NAME") && page.contains(&format!("exeat\\-{command}")), "{command}: {page}");
         let file = dir.path().join(format!("pages/exeat-{command}.1"));
         assert_eq!(std::fs::read_to_string(&file).unwrap(), page, "{command}");
         assert!(whole.contains(&format!("exeat\\-{command}(1)")), "{command}");
-        let long = run(&[], &[command.as_str(), "--help"], "").await.success();
+        let long = exeat_in(&[], &[command.as_str(), "--help"], "").await.success();
         let options = long.split_whitespace().filter(|word| word.starts_with("--"));
         for option in options.map(|word| word.trim_end_matches([',', '.', ':', ')', ';'])) {
             let name = option.split(['=', '<', '[']).next().unwrap().replace('-', "\\-");
@@ -62,13 +48,13 @@ async fn every_command_has_a_page_and_completions() {
         }
     }
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-        let script = run(&[], &["completions", shell], "").await.success();
+        let script = exeat_in(&[], &["completions", shell], "").await.success();
         for word in commands.iter().map(String::as_str).chain(["fail-on", "explain"]) {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }
-    let bash = run(&[], &["completions", "bash"], "").await.success();
-    write(dir.path(), &[("exeat.bash", &bash)]);
+    let bash = exeat_in(&[], &["completions", "bash"], "").await.success();
+    write_files(dir.path(), &[("exeat.bash", &bash)]);
     let script =
         "source exeat.bash; COMP_WORDS=(exeat repl); COMP_CWORD=1; _exeat exeat repl exeat; echo ${COMPREPLY[@]}";
     let completed = Cmd::new("bash").args(["-c", script]).dir(dir.path()).run().await.success();
@@ -89,7 +75,8 @@ async fn the_definitions_of_hooks_and_actions_name_commands_that_there_are() {
         // root is put under a key.
         let indented: String = text.lines().map(|line| format!("  {line}\n")).collect();
         let output =
-            run(&[("x.yaml", &format!("name: x\nenvironments:\n{indented}"))], &["lint", "--json", "x.yaml"], "").await;
+            exeat_in(&[("x.yaml", &format!("name: x\nenvironments:\n{indented}"))], &["lint", "--json", "x.yaml"], "")
+                .await;
         assert!(output.json_lines().iter().all(|problem| problem["severity"] != "error"), "{path}: {output:#?}");
         let named: Vec<&str> = text
             .match_indices("exeat ")
