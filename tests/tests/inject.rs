@@ -222,3 +222,47 @@ async fn the_secret_is_nowhere_to_be_seen() {
     assert!(said.contains("docs"), "the server itself is spoken of");
     assert!(!said.contains("canary"), "{said}");
 }
+
+#[tokio::test]
+async fn each_field_of_a_server_says_what_it_is_sent() {
+    let (origin, setup) = scene(Site::default()).await;
+    let url = |path: &str| origin.url(HOST, path);
+    let headers = "headers = { Authorization = \"${KEY}\", X-Team = \"blue\" }";
+    // A server by its keys, and the Authorization and X-Team that it is sent; none at all where it is refused.
+    let servers = [
+        ("plain", format!("{headers}\nurl = {:?}", url("/plain")), Some((SECRET, "blue"))),
+        ("open", format!("{headers}\nurl = {:?}\nauth_mode = \"none\"", url("/open")), Some(("", "blue"))),
+        ("key", format!("{headers}\nurl = {:?}\nauth_mode = \"api_key\"", url("/key")), Some((SECRET, "blue"))),
+        ("nobody", format!("{headers}\nurl = {:?}\nactsAs = \"none\"", url("/nobody")), Some(("", "blue"))),
+        ("service", format!("{headers}\nurl = {:?}\nactsAs = \"service\"", url("/service")), Some((SECRET, "blue"))),
+        ("user", format!("{headers}\nurl = {:?}\nactsAs = \"user\"", url("/user")), None),
+        ("provider", format!("url = {:?}\nactsAs = \"user\"\noauth_provider_id = \"KEY\"", url("/provider")), None),
+        ("preset", "use = \"catalog:preset\"".to_owned(), Some((SECRET, ""))),
+        ("quiet", "use = \"catalog:preset2\"\nauth_mode = \"none\"".to_owned(), Some(("", ""))),
+    ];
+    let mut manifest = "name = \"servers\"\n".to_owned();
+    for (name, keys, _) in &servers {
+        let kind = if keys.starts_with("use") { "" } else { "type = \"http\"\n" };
+        manifest += &format!("[mcpServers.{name}]\n{kind}{keys}\n");
+    }
+    let setup = setup.manifest("servers.toml", &manifest).bind("KEY", SECRET);
+    let setup = [("preset", "/preset"), ("preset2", "/quiet")].into_iter().fold(setup, |setup, (name, path)| {
+        let section = format!("catalog.{name}");
+        let setup = setup.set(&section, "url", &format!("{:?}", url(path)));
+        setup.set(&section, "headers", "{ Authorization = \"${KEY}\" }").set(&section, "auth_mode", "\"oauth\"")
+    });
+    let gateway = setup.start().await;
+    for (name, _, sent) in servers {
+        let seen = origin.requests().len();
+        let answer = gateway.get(&url(&format!("/{name}"))).await;
+        let Some(expected) = sent else {
+            answer.assert_refused(403, "credential_unbound");
+            assert_eq!(origin.requests().len(), seen, "{name}");
+            continue;
+        };
+        assert_eq!(answer.status, 200, "{name}: {}", answer.text());
+        let request = origin.await_requests(seen + 1).await.remove(seen);
+        let fields = ["authorization", "x-team"].map(|field| request.value(field).unwrap_or_default().to_owned());
+        assert_eq!((&*fields[0], &*fields[1]), expected, "{name}");
+    }
+}

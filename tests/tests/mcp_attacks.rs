@@ -1,5 +1,5 @@
 //! Messages that broke gateways in front of MCP servers: the table in `data/mcp-attacks.toml`, through an intercepted
-//! tunnel and the local endpoint. A refusal reaches no server, is counted once, and is in the words its client reads.
+//! tunnel, of HTTP/1.1 and of HTTP/2, and the local endpoint. A refusal reaches no server, is counted once, and is in the words its client reads.
 
 use exeat_tests::prelude::*;
 use serde_json::{Value, json};
@@ -26,6 +26,8 @@ impl Case {
     }
 
     fn carried_by(&self, entry: &str) -> bool {
+        // What holds for a tunnel holds for either version inside.
+        let entry = if entry == "h2" { "intercept" } else { entry };
         self.0["entries"].as_array().is_none_or(|entries| entries.iter().any(|name| name == entry))
     }
 
@@ -45,15 +47,30 @@ impl Case {
     }
 }
 
+impl Case {
+    /// The message in HTTP/2, which frames it by itself (RFC 9113 section 8.2.2).
+    fn request(&self, authority: &str) -> (http::Request<()>, String) {
+        let [method, fields, body] = ["method", "fields", "body"].map(|key| self.text(key));
+        let url = format!("https://{authority}/{}", self.server());
+        let request = http::Request::builder().method(&*method.unwrap_or_else(|| "POST".to_owned())).uri(url);
+        let fields = fields.unwrap_or_default();
+        let kept = fields.lines().filter(|line| !line.starts_with("Transfer-Encoding"));
+        let request = kept.fold(request, |request, line| {
+            let (name, value) = line.split_once(": ").unwrap();
+            request.header(name, value)
+        });
+        (request.body(()).unwrap(), body.unwrap_or_default())
+    }
+}
+
 fn cases() -> Vec<Case> {
     let table: Value = toml::from_str(CASES).unwrap();
     table["case"].as_array().unwrap().iter().cloned().map(Case).collect()
 }
 
-async fn scene() -> (Gateway, Origin) {
+async fn scene(site: Site) -> (Gateway, Origin) {
     let ca = TestCa::new();
-    let site = Site::default().at("*", Reply::json(&json!({"jsonrpc": "2.0", "id": 7, "result": {}})));
-    let origin = Origin::https(site, &ca.leaf(&[HOST])).await;
+    let origin = Origin::h2(site, &ca.leaf(&[HOST])).await;
     let setup = Gateway::setup().trust(&ca).names(&[HOST]).allow(&[HOST]).endpoints().set("mcp", "max_body", "2048");
     let setup = setup.set("mcp.tools", "tools", r#"{ deny = ["bad"] }"#);
     let setup = SERVERS.iter().fold(setup, |setup, (name, keys)| {
@@ -64,6 +81,17 @@ async fn scene() -> (Gateway, Origin) {
 
 /// Says a case to the gateway by one entry point.
 async fn ask(gateway: &Gateway, origin: &Origin, entry: &str, case: &Case) -> Response {
+    if entry == "h2" {
+        let authority = origin.authority(HOST);
+        let (request, body) = case.request(&authority);
+        let mut conn = gateway.intercepted_h2(&authority).await;
+        let mut stream = conn.open(request, body.is_empty()).await;
+        if !body.is_empty() {
+            stream.send(body.as_bytes()).await.unwrap();
+            stream.finish();
+        }
+        return stream.whole().await.unwrap();
+    }
     let (mut conn, message) = if entry == "endpoint" {
         let url = gateway.endpoint(&case.server());
         let (host, path) = url.strip_prefix("http://").and_then(|url| url.split_once('/')).unwrap();
@@ -97,7 +125,8 @@ fn check_refusal(case: &Case, response: &Response) {
 }
 
 async fn drive(entry: &str) {
-    let (gateway, origin) = scene().await;
+    let site = Site::default().at("*", Reply::json(&json!({"jsonrpc": "2.0", "id": 7, "result": {}})));
+    let (gateway, origin) = scene(site).await;
     let word = if entry == "endpoint" { "mcp" } else { "intercept" };
     for case in cases().iter().filter(|case| case.carried_by(entry)) {
         let id = &case.0["id"];
@@ -129,8 +158,47 @@ async fn attacks_through_an_intercepted_tunnel() {
 }
 
 #[tokio::test]
+async fn attacks_through_an_intercepted_tunnel_of_http2() {
+    drive("h2").await;
+}
+
+#[tokio::test]
 async fn attacks_through_the_local_endpoint() {
     drive("endpoint").await;
+}
+
+/// M7: the oldest transport's stream begins with the place that messages go to; a server that has been taken over, or
+/// that lies, names one where no policy is in force.
+#[tokio::test]
+async fn an_endpoint_event_that_leads_elsewhere_names_nothing() {
+    const ELSEWHERE: [&str; 5] =
+        ["https://evil.test/tools", "//evil.test/tools", "\\\\evil.test", "http://mcp.example.test/tools", "/other"];
+    let event = |place: &str| format!("event: endpoint\r\ndata: {place}\r\n\r\n");
+    let stream = |places: &[&str]| {
+        let text: String = places.iter().map(|place| event(place)).collect();
+        let pieces: Vec<&str> = text.split_inclusive('e').collect();
+        Reply::chunked(&pieces).header("Content-Type", "text/event-stream")
+    };
+    let own = "/tools/messages?session=1";
+    let site =
+        Site::default().at("/tools/own", stream(&[own])).at("/tools/sse", stream(&[&ELSEWHERE[..], &[own]].concat()));
+    let (gateway, origin) = scene(site).await;
+    let authority = origin.authority(HOST);
+    for version in ["HTTP/1.1", "HTTP/2"] {
+        let get = async |path: &str| match version {
+            "HTTP/2" => gateway.intercepted_h2(&authority).await.get(&format!("https://{authority}{path}")).await,
+            _ => gateway.intercepted(&authority).await.get(path, &authority).await,
+        };
+        assert_eq!(get("/tools/own").await.text(), event(own), "{version}");
+        let before = gateway.metrics().await.sum("exeat_requests_total", &[("reason", "mcp_answer")]);
+        let heard = get("/tools/sse").await;
+        assert_eq!(heard.status, 200);
+        let named: Vec<_> =
+            heard.text().lines().filter_map(|line| Some(line.strip_prefix("data: ")?.to_owned())).collect();
+        assert_eq!(named, [own], "{version}: {}", heard.text());
+        let counted = before + ELSEWHERE.len() as f64;
+        gateway.await_metric("exeat_requests_total", &[("reason", "mcp_answer")], counted).await;
+    }
 }
 
 #[test]

@@ -157,25 +157,35 @@ async fn a_server_that_asks_undeclared_is_answered_and_goes_on() {
 }
 
 /// The scenarios of the public suite with how many checks passed and failed in each, by line of its summary.
-async fn conformance(node: &NodeDir, url: &str, revision: &str) -> Vec<String> {
+async fn conformance(node: &NodeDir, url: &str, revision: &str, proxy: Option<&Gateway>) -> Vec<String> {
     let suite = peers::node_modules().join(".bin/conformance");
-    let command = Cmd::new("node").arg(suite).args(["server", "--url", url, "--requirements", revision]);
-    let output = command.args(["--timeout", "20000"]).dir(node.script("").as_path()).run().await.stdout;
+    let command = Cmd::new("node").arg("--import").arg(node.script("use_proxy.mjs")).arg(suite);
+    let command = command.args(["server", "--url", url, "--requirements", revision, "--timeout", "20000"]);
+    let command = proxy.into_iter().fold(command, Cmd::through);
+    let output = command.dir(node.script("").as_path()).run().await.stdout;
     let (_, summary) = output.split_once("=== SUMMARY ===").unwrap_or_else(|| panic!("no summary: {output}"));
     let lines = summary.lines().filter(|line| line.contains(" passed, ") && !line.starts_with("Total"));
     lines.map(str::to_owned).collect()
 }
 
-/// Runs the suite against a server and against its local endpoint, where everything is judged and nothing forbidden.
-/// One scenario differs by design: a foreign Host is turned away whatever the server thinks of it.
+/// Runs the suite against a server by itself, through the proxy, and against its local endpoint; everything is judged and
+/// nothing forbidden. One scenario differs by design: a foreign Host is turned away whatever the server thinks of it. And
+/// one asks by a library of its own that knows of no proxy, so that it has nobody to ask there.
 async fn same_conformance(ca: &TestCa, server: &McpServer, revision: &str, least: usize) {
     let gateway = gateway(ca, server, ANY_QUESTION, ALL_TOOLS).await;
     let node = NodeDir::default();
     let of_host = |line: &String| line.contains("dns-rebinding");
-    let direct = conformance(&node, &server.direct_url(), revision).await;
-    let local = conformance(&node, gateway.endpoint("peer"), revision).await;
+    let goes_around = |line: &String| line.contains("http-header-validation");
+    let direct = conformance(&node, &server.direct_url(), revision, None).await;
+    let through = conformance(&node, &server.url(HOST), revision, Some(&gateway)).await;
+    let local = conformance(&node, gateway.endpoint("peer"), revision, None).await;
     let without = |lines: &[String]| lines.iter().filter(|line| !of_host(line)).cloned().collect::<Vec<_>>();
-    assert_eq!(without(&local), without(&direct), "{revision}");
+    assert_eq!(without(&local), without(&direct), "{revision}, at the local endpoint");
+    let [mut through, mut asked] = [without(&through), without(&direct)];
+    through.retain(|line| !goes_around(line));
+    asked.retain(|line| !goes_around(line));
+    assert_eq!(through, asked, "{revision}, through the proxy");
+    assert!(gateway.metrics().await.sum("exeat_requests_total", &[("entry", "intercept")]) >= least as f64);
     assert!(direct.iter().filter(|line| line.contains(" 0 failed")).count() >= least, "{direct:#?}");
     assert!(local.iter().filter(|line| of_host(line)).all(|line| line.contains(" 0 failed")), "{local:#?}");
 }
