@@ -4,11 +4,15 @@
 //! added to one gateway, and memory is read when it has settled.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
+use serde_json::json;
 
 use super::client::Goal;
 use super::engine::Engine;
+use super::origin::CREDENTIAL;
 use super::peer::{Job, Peer, Process};
 use super::runner::{Field, SETTLE, Stand, WARM_UP};
 use super::scenario::{BASE, Figure, Names, Run, Scenario};
@@ -24,6 +28,8 @@ pub(crate) enum Thing {
     Rules,
     /// MCP servers, each with a credential and a policy of its tools.
     Servers,
+    /// Sessions beside the gateway's own, each with a policy and a credential.
+    Sessions,
     /// Client connections that have had one plain request and are idle.
     Clients,
     /// Tunnels that have been used once and are idle.
@@ -50,7 +56,7 @@ pub(crate) struct Series {
 }
 
 /// Every series.
-pub(crate) const ALL: [Series; 7] = [
+pub(crate) const ALL: [Series; 8] = [
     Series {
         name: "grow_rules",
         about: "http_keepalive with more and more permitted hosts",
@@ -64,6 +70,13 @@ pub(crate) const ALL: [Series; 7] = [
         unit: "servers",
         thing: Thing::Servers,
         sizes: &[1, 10, 100, 1000],
+    },
+    Series {
+        name: "grow_sessions",
+        about: "sessions of one gateway, each with ten permitted hosts, an MCP server and a credential for it",
+        unit: "sessions",
+        thing: Thing::Sessions,
+        sizes: &[10, 100, 500, 1000],
     },
     Series {
         name: "grow_clients",
@@ -129,6 +142,7 @@ impl Series {
         match self.thing {
             Thing::Rules => Scenario { rules: size, ..base },
             Thing::Servers => Scenario { job: Job::InterceptCalls, servers: size, ..opened },
+            Thing::Sessions => base,
             Thing::Clients => Scenario { run: Run::Idle(size), ..base },
             Thing::Tunnels => Scenario { job: Job::Tunnel, run: Run::Idle(size), ..base },
             Thing::Opened => Scenario { job: Job::Intercept, run: Run::Idle(size), ..opened },
@@ -143,7 +157,8 @@ impl Field<'_> {
     pub(crate) fn grow(&self, series: &Series) -> anyhow::Result<Grown> {
         let result = match series.thing {
             Thing::Rules | Thing::Servers => self.listed(series),
-            Thing::Clients | Thing::Tunnels | Thing::Opened | Thing::Leaves | Thing::Origins => self.added(series),
+            Thing::Sessions | Thing::Clients | Thing::Tunnels | Thing::Opened => self.added(series),
+            Thing::Leaves | Thing::Origins => self.added(series),
         };
         fs::remove_dir_all(self.dir.join(series.name))?;
         Ok(Grown { series: *series, result: result.map_err(|error| format!("{error:#}")) })
@@ -185,6 +200,9 @@ impl Field<'_> {
         for &size in series.sizes {
             let used = tree.cpu()?;
             match scenario.run {
+                Run::Load(..) if series.thing == Thing::Sessions => {
+                    (before.0..size).try_for_each(|number| create_session(stand.admin, number))?;
+                }
                 Run::Idle(_) => engine.open(&stand.plan, size)?,
                 Run::Load(..) => engine.complete(&stand.plan, size - before.0)?,
                 Run::Start => bail!("nothing grows by starting"),
@@ -210,6 +228,40 @@ impl Field<'_> {
             None => Ok(stand),
         }
     }
+}
+
+/// Has a gateway make a session, with what a session is made of.
+#[allow(clippy::disallowed_methods, reason = "a gateway that the bench has started itself")]
+fn create_session(admin: SocketAddr, number: usize) -> anyhow::Result<()> {
+    let hosts: Vec<String> = (0..10).map(|host| format!("host-{host}.session-{number}.example")).collect();
+    let manifest = json!({
+        "name": format!("agent-{number}"),
+        "network_access": { "allowed": hosts },
+        "mcpServers": {
+            "tools": {
+                "url": format!("https://host-0.session-{number}.example/mcp"),
+                "headers": { "Authorization": "${MCP_AUTHORIZATION}" },
+            },
+        },
+    });
+    let body = json!({
+        "name": format!("session-{number}"),
+        "manifests": [{ "format": "json", "text": manifest.to_string() }],
+        "bindings": { "MCP_AUTHORIZATION": { "value": CREDENTIAL } },
+        "identity": { "credentials": true },
+    })
+    .to_string();
+    let mut stream = TcpStream::connect(admin)?;
+    write!(
+        stream,
+        "POST /v1/sessions HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    ensure!(answer.starts_with("HTTP/1.1 201 "), "no session was made: {answer}");
+    Ok(())
 }
 
 fn tree(stand: &Stand) -> anyhow::Result<Tree> {

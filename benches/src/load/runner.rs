@@ -57,6 +57,8 @@ pub(crate) struct Measurement {
 pub(super) struct Stand {
     peer: Peer,
     launch: Option<Launch>,
+    /// Where its admin listener is, if it is exeat.
+    pub(super) admin: SocketAddr,
     /// Its process while it runs.
     pub(super) process: Option<Process>,
     /// What clients do.
@@ -133,6 +135,7 @@ impl Field<'_> {
         let task = Task {
             dir,
             listen: free_port()?,
+            admin: free_port()?,
             origin,
             job: scenario.job,
             rules: if peer == Peer::ExeatFew { FEW_RULES } else { scenario.rules },
@@ -145,7 +148,8 @@ impl Field<'_> {
         let style = style(scenario, peer, origin);
         let hosts = if task.names == 0 { Hosts::one(&style)? } else { Hosts::fresh(style, task.names) };
         let plan = plan(scenario, peer, to, hosts);
-        let stand = Stand { peer, launch, process: None, plan, started: Duration::ZERO, failure: None };
+        let admin = task.admin;
+        let stand = Stand { peer, launch, admin, process: None, plan, started: Duration::ZERO, failure: None };
         self.first_answer(scenario, &style, stand, engine)
     }
 

@@ -9,8 +9,8 @@ use crate::load::origin::CREDENTIAL;
 pub(super) fn prepare(task: &Task<'_>) -> anyhow::Result<Vec<OsString>> {
     let manifest = task.write("agent.toml", &manifest(task)?)?;
     let config = task.write("exeat.toml", &config(task)?)?;
-    let listen = task.listen.to_string();
-    let mut args: Vec<OsString> = ["serve", "--admin", "127.0.0.1:0", "--listen", &listen].map(OsString::from).into();
+    let (listen, admin) = (task.listen.to_string(), task.admin.to_string());
+    let mut args: Vec<OsString> = ["serve", "--admin", &admin, "--listen", &listen].map(OsString::from).into();
     let paths = [("-c", config), ("-m", manifest), ("--state-dir", task.dir.join("state"))];
     args.extend(paths.into_iter().flat_map(|(flag, path)| [flag.into(), path.into()]));
     Ok(args)
@@ -70,6 +70,9 @@ log = false
 [admin]
 # The origin answers every request alike, so a check of its readiness would fail over and over.
 readiness_interval = "0s"
+
+[sessions]
+max = 1000
 
 [dns.hosts]
 "{HOST}" = "{}"

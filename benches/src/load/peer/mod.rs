@@ -237,6 +237,8 @@ pub(crate) struct Task<'a> {
     pub(crate) dir: &'a Path,
     /// Where it listens.
     pub(crate) listen: SocketAddr,
+    /// Where exeat's admin listener is.
+    pub(crate) admin: SocketAddr,
     /// Where it finds the origin.
     pub(crate) origin: SocketAddr,
     /// What it does.
