@@ -44,7 +44,7 @@ impl RuleHits {
         Self {
             counts: (0..policy.rule_count()).map(|_| Hit::default()).collect(),
             lists: lists(policy).into(),
-            since: SystemTime::now(),
+            since: at(millis_now()),
         }
     }
 
@@ -52,8 +52,7 @@ impl RuleHits {
     pub(crate) fn count(&self, rule: RuleRef<'_>) {
         if let Some(hit) = self.counts.get(rule.number) {
             hit.count.fetch_add(1, Ordering::Relaxed);
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            hit.last.store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            hit.last.store(millis_now(), Ordering::Relaxed);
         }
     }
 
@@ -65,7 +64,7 @@ impl RuleHits {
     /// When the rule of a number last decided.
     pub(crate) fn last(&self, number: usize) -> Option<SystemTime> {
         let last = self.counts.get(number)?.last.load(Ordering::Relaxed);
-        (last > 0).then(|| UNIX_EPOCH + Duration::from_millis(last))
+        (last > 0).then(|| at(last))
     }
 
     /// When counting began.
@@ -99,6 +98,17 @@ pub(crate) fn are_numbered_alike(one: &Policy, other: &Policy) -> bool {
         one.layer == other.layer && place(&one) == place(&other) && one.rule.pattern == other.rule.pattern
     };
     one.rule_count() == other.rule_count() && one.rules().zip(other.rules()).all(same)
+}
+
+/// Milliseconds since 1970.
+fn millis_now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The time so many milliseconds behind 1970.
+fn at(millis: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(millis)
 }
 
 #[cfg(test)]

@@ -136,47 +136,6 @@ async fn a_terminal_is_passed_on_with_its_keys() {
     assert_eq!(within("the session to end", child.wait()).await.unwrap().code(), Some(5), "{said}");
 }
 
-/// Reads until `text` has come, whatever stands around it.
-async fn await_text(output: &mut (impl AsyncReadExt + Unpin), text: &str) {
-    let mut said = String::new();
-    while !said.contains(text) {
-        let byte = within(&format!("{text:?} behind {said:?}"), output.read_u8()).await.unwrap();
-        said.push(char::from(byte));
-    }
-}
-
-#[tokio::test]
-async fn a_session_is_stopped_by_its_terminal_and_goes_on() {
-    for isolate in ["require", "off"] {
-        let folder = tempfile::TempDir::new().unwrap();
-        // It hears what is typed only while it is in the foreground.
-        let script =
-            "trap 'echo interrupted; exit 5' INT\necho ready\nread line\necho got $line\nsleep 1000 & wait $!\n";
-        std::fs::write(folder.path().join("inside.sh"), script).unwrap();
-        let mut command = tokio::process::Command::new("script");
-        command.args(["-qec", "bash --norc --noediting -i", "/dev/null"]).current_dir(folder.path());
-        command.env("HOME", folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut shell = command.spawn().unwrap();
-        let (mut input, mut output) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
-        let line = format!("{} run -q --isolate {isolate} --state-dir state -- sh inside.sh\n", binary().display());
-        input.write_all(line.as_bytes()).await.unwrap();
-        await_text(&mut output, "ready").await;
-        input.write_all(b"\x1a").await.unwrap();
-        await_text(&mut output, "Stopped").await;
-        input.write_all(b"fg\n").await.unwrap();
-        await_text(&mut output, "sh inside.sh").await;
-        await_text(&mut output, "sh inside.sh").await;
-        input.write_all(b"it\n").await.unwrap();
-        await_text(&mut output, "got it").await;
-        input.write_all(b"\x03").await.unwrap();
-        await_text(&mut output, "interrupted").await;
-        input.write_all(b"echo code $?\n").await.unwrap();
-        await_text(&mut output, "code 5").await;
-        input.write_all(b"exit\n").await.unwrap();
-        within("the shell to end", shell.wait()).await.unwrap();
-    }
-}
-
 #[tokio::test]
 async fn nothing_but_the_standard_descriptors_is_handed_down() {
     for isolate in ["require", "off"] {
