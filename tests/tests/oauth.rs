@@ -216,9 +216,10 @@ async fn a_failed_mint_refuses_and_is_not_tried_again_at_once() {
     }
     assert!(origin.requests().is_empty());
     assert_eq!(server.token_answers().len(), 1);
-    let log = gateway.lines().join("\n");
-    assert!(log.contains("401 Unauthorized (invalid_client)") && !log.contains("canary"), "{log}");
+    gateway.await_line("401 Unauthorized (invalid_client)").await;
     gateway.await_metric("exeat_injections_total", &[("server", "docs"), ("outcome", "refused")], 3.0).await;
+    let log = gateway.lines().join("\n");
+    assert!(!log.contains("canary"), "{log}");
 }
 
 // --- Refresh tokens -----------------------------------------------------------------------------------------------------
