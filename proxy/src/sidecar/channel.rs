@@ -69,8 +69,8 @@ impl Channel {
         let received = loop {
             let mut parts = [IoSliceMut::new(&mut bytes)];
             match recvmsg(&self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+                // An end that is gone, and left something unread, is told of once and before what it has sent.
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
                 received => break received?,
             }
         };
@@ -117,5 +117,16 @@ mod tests {
         assert!(there.receive::<String>().unwrap().is_none());
         drop(descriptors);
         assert_eq!(reader.read(&mut [0]).unwrap(), 0, "no other copy of the descriptor is left");
+    }
+
+    #[test]
+    fn the_last_words_of_an_end_that_left_something_unread_are_heard() {
+        let (here, there) = Channel::pair().unwrap();
+        let there = Channel::of(there);
+        there.send(&"news", &[]).unwrap();
+        here.send(&"order", &[]).unwrap();
+        drop(there);
+        assert_eq!(here.receive::<String>().unwrap().unwrap().0, "news");
+        assert!(here.receive::<String>().unwrap().is_none());
     }
 }
