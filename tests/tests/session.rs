@@ -136,6 +136,52 @@ async fn a_terminal_is_passed_on_with_its_keys() {
     assert_eq!(within("the session to end", child.wait()).await.unwrap().code(), Some(5), "{said}");
 }
 
+/// Reads until `text` has come, whatever stands around it.
+async fn await_text(output: &mut (impl AsyncReadExt + Unpin), text: &str) {
+    let mut said = String::new();
+    while !said.contains(text) {
+        let byte = within(&format!("{text:?} behind {said:?}"), output.read_u8()).await.unwrap();
+        said.push(char::from(byte));
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_stopped_by_its_terminal_and_goes_on() {
+    for isolate in ["require", "off"] {
+        let folder = tempfile::TempDir::new().unwrap();
+        // It reads what is typed, which is for who is in front, from when the shell has brought it there again.
+        let inside = "trap 'echo interrupted; exit 5' INT\necho ready\nuntil test -e go; do sleep 0.01; done\n\
+            read line\necho got $line\nsleep 1000 & wait $!\n";
+        std::fs::write(folder.path().join("inside.sh"), inside).unwrap();
+        let mut command = tokio::process::Command::new("script");
+        command.args(["-qec", "PS1='next> ' exec bash --norc --noediting -i", "/dev/null"]).current_dir(folder.path());
+        command.env("HOME", folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut shell = command.spawn().unwrap();
+        let (mut input, mut output) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
+        let run = format!("{} run -q --isolate {isolate} --state-dir state -- sh inside.sh\n", binary().display());
+        // What is typed before a prompt may be lost: the shell has the terminal forget it.
+        for (typed, until) in [
+            ("", "next> "),
+            (&*run, "ready"),
+            ("\x1a", "Stopped"),
+            ("", "next> "),
+            ("fg\n", "sh inside.sh"),
+            ("it\n", "got it"),
+            ("\x03", "interrupted"),
+            ("", "next> "),
+            ("echo code $?\n", "code 5"),
+        ] {
+            input.write_all(typed.as_bytes()).await.unwrap();
+            await_text(&mut output, until).await;
+            if typed == "fg\n" {
+                std::fs::write(folder.path().join("go"), "").unwrap();
+            }
+        }
+        input.write_all(b"exit\n").await.unwrap();
+        within("the shell to end", shell.wait()).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn nothing_but_the_standard_descriptors_is_handed_down() {
     for isolate in ["require", "off"] {
