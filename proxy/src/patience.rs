@@ -24,6 +24,11 @@ impl Patience {
         Self { limit, timer: None }
     }
 
+    /// How long each wait may last.
+    pub(crate) const fn limit(&self) -> Duration {
+        self.limit
+    }
+
     /// When a wait that begins now is to end.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.limit

@@ -2,7 +2,8 @@
 
 use exeat_tests::prelude::*;
 use exeat_tests::wait::until;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 
 const HOST: &str = "api.example.test";
 
@@ -93,4 +94,32 @@ async fn tunnels_of_every_kind_share_a_limit_that_requests_do_not_have() {
     drop(blind);
     gateway.await_metric("exeat_tunnels_active", &[], 1.0).await;
     gateway.tunnel(&echo.authority(HOST)).await.exchange(b"free again").await;
+}
+
+#[tokio::test]
+async fn a_server_that_answers_and_reads_no_further_keeps_nothing_open() {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let authority = format!("{HOST}:{}", listener.local_addr().unwrap().port());
+    let gateway = Gateway::setup().names(&[HOST]).allow(&[HOST]).set("limits", "idle_timeout", r#""1s""#).start().await;
+    let before = gateway.sockets();
+    let (mut from_gateway, mut to_gateway) = TcpStream::connect(gateway.proxy()).await.unwrap().into_split();
+    let head = format!("POST http://{authority}/ HTTP/1.1\r\nHost: {authority}\r\nContent-Length: 1073741824\r\n\r\n");
+    to_gateway.write_all(head.as_bytes()).await.unwrap();
+    let (mut server, _) = listener.accept().await.unwrap();
+    server.read_u8().await.unwrap();
+    server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+    // More than there is room for between the client and a server that does not read.
+    let client = async { while to_gateway.write_all(&[0; 65_536]).await.is_ok() {} };
+    let answer = async {
+        let mut answer = Vec::new();
+        // The client is written off too, in whichever way.
+        let _ = from_gateway.read_to_end(&mut answer).await;
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n") && answer.ends_with(b"ok"), "{answer:?}");
+    };
+    within("the gateway to give both up", async { tokio::join!(client, answer) }).await;
+    until("both connections to be closed", || async { (gateway.sockets() <= before).then_some(()) }).await;
+    drop(server);
 }

@@ -9,8 +9,9 @@ use http_body::{Frame, SizeHint};
 
 use super::head::Framing;
 use super::upload::{Broken, Upload};
-use super::{Connection, LONG_READ, Raw};
+use super::{Connection, LONG_READ, Raw, Wait};
 use crate::listener::http1::chunked::{Chunked, Step};
+use crate::patience::Patience;
 
 /// A body under way.
 #[derive(Debug)]
@@ -132,17 +133,17 @@ impl Incoming {
         }
     }
 
-    /// Gives the connection back, once the request is through.
+    /// Gives the connection back, once the request is through. A server that has answered and reads no further keeps
+    /// neither it nor the client's for longer than one that does not answer.
     pub(in super::super) fn release(&mut self) {
         let (Some(mut connection), upload) = (self.connection.take(), self.upload.take()) else { return };
-        if !self.keep {
-            return;
-        }
+        let Some(limit) = connection.patience.as_ref().map(Patience::limit).filter(|_| self.keep) else { return };
         let Some(mut upload) = upload else { return connection.put_back() };
         tokio::spawn(async move {
-            let sent = poll_fn(|cx| upload.poll(&mut connection.io, &mut connection.output, cx)).await;
+            let mut wait = Wait::new(limit, upload.progress());
+            let sent = wait.wait(poll_fn(|cx| upload.poll(&mut connection.io, &mut connection.output, cx))).await;
             drop(upload);
-            if sent.is_ok() {
+            if matches!(sent, Some(Ok(()))) {
                 connection.put_back();
             }
         });

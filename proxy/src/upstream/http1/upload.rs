@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice, Write as _};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BufMut as _, Bytes, BytesMut};
@@ -15,6 +16,7 @@ use super::super::failure::Failure;
 use super::super::raw::Io;
 use crate::listener::http1::RequestBody;
 use crate::listener::http1::head::content_length;
+use crate::listener::transit::Progress;
 
 /// Data below this size is copied behind what waits, larger data goes out beside it.
 const COPY_BELOW: usize = 4 * 1024;
@@ -117,6 +119,11 @@ impl Upload {
                 Coding::Length(_) | Coding::Chunked => return Poll::Pending,
             }
         }
+    }
+
+    /// How the body gets on.
+    pub(super) fn progress(&mut self) -> Option<Arc<Progress>> {
+        self.body.progress()
     }
 
     /// The body, if the request can be sent once more: nothing of it was read or written, or there is none and the
