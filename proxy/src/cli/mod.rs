@@ -32,6 +32,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use exeat_policy::Diagnostic;
 
 use crate::load::{Inputs, LoadError};
+use crate::server::StartError;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +180,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Ended {
 fn show_load_error(error: LoadError) -> anyhow::Result<Ended> {
     match error {
         LoadError::Invalid(found) => show_diagnostics(&found)?,
+        other => return Err(other.into()),
+    }
+    Ok(Ended::Unusable)
+}
+
+/// Shows why a gateway does not start.
+fn show_start_error(error: StartError) -> anyhow::Result<Ended> {
+    match error {
+        StartError::Invalid(found) => show_diagnostics(&found)?,
         other => return Err(other.into()),
     }
     Ok(Ended::Unusable)

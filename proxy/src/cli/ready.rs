@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use anyhow::Context as _;
 use clap::Args;
 
-use super::{Ended, FileArgs, StateArgs, Style, show_diagnostics, stdout_has_color};
+use super::{Ended, FileArgs, StateArgs, Style, show_start_error, stdout_has_color};
 use crate::evidence::report::{Check, CheckStatus, Evidence, ServerEvidence, Status};
-use crate::server::{self, Options, StartError};
+use crate::server::{self, Options};
 
 #[derive(Args, Debug)]
 pub(super) struct ReadyArgs {
@@ -32,11 +32,7 @@ pub(super) fn run(arguments: &ReadyArgs, out: &mut impl Write) -> anyhow::Result
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     let evidence = match runtime.block_on(server::check_readiness(&options)) {
         Ok(evidence) => evidence,
-        Err(StartError::Invalid(found)) => {
-            show_diagnostics(&found)?;
-            return Ok(Ended::Unusable);
-        }
-        Err(error) => return Err(error.into()),
+        Err(error) => return show_start_error(error),
     };
     if arguments.json {
         serde_json::to_writer_pretty(&mut *out, &evidence).map_err(io::Error::from)?;

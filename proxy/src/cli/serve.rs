@@ -13,9 +13,9 @@ use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use super::{Ended, FileArgs, StateArgs, Style, show_diagnostics, stdout_has_color};
+use super::{Ended, FileArgs, StateArgs, Style, show_diagnostics, show_start_error, stdout_has_color};
 use crate::listener::endpoint::path_of;
-use crate::server::{Gateway, Options, StartError, Summary};
+use crate::server::{Gateway, Options, Summary};
 
 #[derive(Args, Debug)]
 pub(super) struct ServeArgs {
@@ -65,11 +65,7 @@ pub(super) fn run(arguments: &ServeArgs) -> anyhow::Result<Ended> {
 async fn serve(options: Options, ready_file: Option<&Path>) -> anyhow::Result<Ended> {
     let gateway = match Gateway::bind(options).await {
         Ok(gateway) => gateway,
-        Err(StartError::Invalid(found)) => {
-            show_diagnostics(&found)?;
-            return Ok(Ended::Unusable);
-        }
-        Err(error) => return Err(error.into()),
+        Err(error) => return show_start_error(error),
     };
     let summary = gateway.summary().clone();
     show_diagnostics(&summary.warnings)?;

@@ -25,10 +25,10 @@ use self::report::{Bytes, Confinement, Parts, Report};
 use super::clients::{self, Proxy, Trust};
 use super::env::endpoint_variables;
 use super::serve::write_ready;
-use super::{Ended, FileArgs, StateArgs, Style, ca, diagnostics, show_diagnostics, show_load_error};
+use super::{Ended, FileArgs, StateArgs, Style, ca, diagnostics, show_diagnostics, show_load_error, show_start_error};
 use crate::config::{Admin, Audit, Config, Isolate, Limits, Listen, Mode};
 use crate::load::{self, Loaded};
-use crate::server::{Gateway, Inside, Options, StartError};
+use crate::server::{Gateway, Inside, Options};
 use crate::sidecar::{Command, End, Plan, Session, Signals, Sockets};
 use crate::tally::Tally;
 
@@ -175,11 +175,7 @@ pub(super) fn run(arguments: &RunArgs) -> anyhow::Result<Ended> {
     let bound = runtime.block_on(Gateway::bind_for(options, Some(Arc::clone(&tally)), sockets.map(inside)));
     let gateway = match bound {
         Ok(gateway) => gateway,
-        Err(StartError::Invalid(found)) => {
-            show_diagnostics(&found)?;
-            return Ok(Ended::Unusable);
-        }
-        Err(error) => return Err(error.into()),
+        Err(error) => return show_start_error(error),
     };
     let summary = gateway.summary().clone();
     let session = match session {
