@@ -4,7 +4,6 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -15,10 +14,9 @@ use rustls::crypto::ring::default_provider;
 use rustls_pki_types::{PrivatePkcs8KeyDer, ServerName};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::LocalSet;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::{accept_connect, dial, read_connect, tls};
+use super::{accept_connect, dial, read_connect, serve_local, tls};
 
 struct Relay {
     origin: SocketAddr,
@@ -31,22 +29,13 @@ pub(super) async fn serve(listener: &TcpListener, origin: SocketAddr, ca: &Path)
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    let relay = Rc::new(Relay {
+    let relay = Relay {
         origin,
         connector: Arc::new(client_config(roots_of(ca), &[])).into(),
         issuer: Issuer::new(params, KeyPair::generate()?),
         key: KeyPair::generate()?,
-    });
-    let tasks = LocalSet::new();
-    let accepting = async {
-        loop {
-            let (client, _) = listener.accept().await?;
-            let relay = Rc::clone(&relay);
-            // A connection that breaks is the peers' affair.
-            tokio::task::spawn_local(async move { drop(relay.client(client).await) });
-        }
     };
-    tasks.run_until(accepting).await
+    serve_local(listener, relay, Relay::client).await
 }
 
 impl Relay {

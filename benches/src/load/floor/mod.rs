@@ -11,11 +11,13 @@ mod tls;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::rc::Rc;
 
 use anyhow::Context as _;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::LocalSet;
 
 /// Which relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -45,6 +47,24 @@ pub(crate) fn run(kind: Kind, listen: SocketAddr, origin: SocketAddr, ca: Option
             Kind::Hosts => hosts::serve(&listener, origin, ca.context("the authority is missing")?).await,
         }
     })
+}
+
+/// Serves each client in a task of this thread, with what all of them share.
+async fn serve_local<S: 'static>(
+    listener: &TcpListener,
+    shared: S,
+    serve: impl AsyncFn(&S, TcpStream) -> anyhow::Result<()> + Copy + 'static,
+) -> anyhow::Result<()> {
+    let shared = Rc::new(shared);
+    let accepting = async {
+        loop {
+            let (client, _) = listener.accept().await?;
+            let shared = Rc::clone(&shared);
+            // A connection that breaks is the peers' affair.
+            tokio::task::spawn_local(async move { drop(serve(&shared, client).await) });
+        }
+    };
+    LocalSet::new().run_until(accepting).await
 }
 
 /// Reads a CONNECT to its end, and gives it as it came.

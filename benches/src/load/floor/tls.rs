@@ -6,18 +6,16 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use exeat_tests::certs::{Leaf, unchecked_client_config};
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::LocalSet;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, server};
 
-use super::{accept_connect, dial, read_connect};
+use super::{accept_connect, dial, read_connect, serve_local};
 use crate::load::peer::HOST;
 
 /// As much as one TLS record holds.
@@ -31,26 +29,17 @@ struct Relay {
 }
 
 pub(super) async fn serve(listener: &TcpListener, origin: SocketAddr) -> anyhow::Result<()> {
-    let relay = Rc::new(Relay {
+    let relay = Relay {
         origin,
         acceptor: Leaf::self_signed(&[HOST]).server_config(&[]).into(),
         connector: Arc::new(unchecked_client_config()).into(),
         pool: RefCell::default(),
-    });
-    let tasks = LocalSet::new();
-    let accepting = async {
-        loop {
-            let (client, _) = listener.accept().await?;
-            let relay = Rc::clone(&relay);
-            // A connection that breaks is the peers' affair.
-            tokio::task::spawn_local(async move { drop(relay.client(client).await) });
-        }
     };
-    tasks.run_until(accepting).await
+    serve_local(listener, relay, Relay::client).await
 }
 
 impl Relay {
-    async fn client(&self, mut client: TcpStream) -> io::Result<()> {
+    async fn client(&self, mut client: TcpStream) -> anyhow::Result<()> {
         client.set_nodelay(true)?;
         read_connect(&mut client).await?;
         accept_connect(&mut client).await?;
@@ -59,14 +48,14 @@ impl Relay {
         let mut upstream = match pooled {
             Some(upstream) => upstream,
             None => {
-                let name = ServerName::try_from(HOST).map_err(io::Error::other)?;
+                let name = ServerName::try_from(HOST)?;
                 self.connector.connect(name, dial(self.origin).await?).await?
             }
         };
         if relay(&mut client, &mut upstream).await? {
             self.pool.borrow_mut().push(upstream);
         }
-        client.shutdown().await
+        Ok(client.shutdown().await?)
     }
 }
 
