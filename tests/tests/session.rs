@@ -120,7 +120,9 @@ async fn a_terminal_is_passed_on_with_its_keys() {
         "test -t 0 && test -t 1 && echo terminal\ntrap 'echo interrupted; exit 5' INT\necho ready\nsleep 1000 & wait $!\n",
     )
     .unwrap();
-    let line = format!("{} run -q --state-dir state -- sh {}", binary().display(), script.display());
+    // In place of the shell that `script` starts, which otherwise hears of the keys too. A terminal forgets what is being
+    // said when a key is a signal, unless it is told not to.
+    let line = format!("stty noflsh; exec {} run -q --state-dir state -- sh {}", binary().display(), script.display());
     let mut command = tokio::process::Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).current_dir(folder.path()).env("HOME", folder.path());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -154,7 +156,9 @@ async fn a_session_is_stopped_by_its_terminal_and_goes_on() {
             read line\necho got $line\nsleep 1000 & wait $!\n";
         std::fs::write(folder.path().join("inside.sh"), inside).unwrap();
         let mut command = tokio::process::Command::new("script");
-        command.args(["-qec", "PS1='next> ' exec bash --norc --noediting -i", "/dev/null"]).current_dir(folder.path());
+        command
+            .args(["-qec", "stty noflsh; PS1='next> ' exec bash --norc --noediting -i", "/dev/null"])
+            .current_dir(folder.path());
         command.env("HOME", folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut shell = command.spawn().unwrap();
         let (mut input, mut output) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));

@@ -1,11 +1,13 @@
 //! What is known at the moment, and when to look again.
 
+use std::num::NonZeroU8;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use time::format_description::well_known::Iso8601;
+use time::format_description::well_known::iso8601::{Config, EncodedConfig, TimePrecision};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::sleep;
 
@@ -205,11 +207,13 @@ fn chance() -> f64 {
     bits as f64 / f64::from(u32::MAX)
 }
 
+/// The form of RFC 3339, in UTC and always with three digits of a second, so that times are in order as texts too.
+const MILLISECONDS: EncodedConfig =
+    Config::DEFAULT.set_time_precision(TimePrecision::Second { decimal_digits: NonZeroU8::new(3) }).encode();
+
 /// A time as RFC 3339 has it, in UTC and whole milliseconds.
 pub(crate) fn timestamp(time: SystemTime) -> String {
-    let time = OffsetDateTime::from(time);
-    let time = time.replace_millisecond(time.millisecond()).unwrap_or(time);
-    time.format(&Rfc3339).unwrap_or_default()
+    OffsetDateTime::from(time).format(&Iso8601::<MILLISECONDS>).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -226,8 +230,9 @@ mod tests {
     }
 
     #[test]
-    fn times_are_in_utc() {
-        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_250);
-        assert_eq!(timestamp(time), "2023-11-14T22:13:20.25Z");
+    fn times_are_in_utc_and_all_of_one_length() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        assert_eq!(timestamp(time), "2023-11-14T22:13:20.000Z");
+        assert_eq!(timestamp(time + Duration::from_micros(250_999)), "2023-11-14T22:13:20.250Z");
     }
 }
