@@ -264,10 +264,10 @@ impl Metrics {
         }
     }
 
-    /// Counts one event.
-    pub(crate) fn count_event(&self, result: EventResult) {
+    /// Counts events.
+    pub(crate) fn count_events(&self, result: EventResult, number: u64) {
         if let Some(counter) = self.events.get(result as usize) {
-            counter.inc();
+            counter.inc_by(number);
         }
     }
 

@@ -1,20 +1,28 @@
 //! Times as they stand in lines.
 
-use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use time::OffsetDateTime;
 
+/// A time as it is written.
+type Text = [u8; 27];
+
 /// Writes times in RFC 3339, to the microsecond. The text of a second is made once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Clock {
     second: u64,
-    text: String,
+    text: Text,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Clock {
     pub(super) const fn new() -> Self {
-        Self { second: 0, text: String::new() }
+        Self { second: 0, text: *b"1970-01-01T00:00:00.000000Z" }
     }
 
     /// Writes what time it is.
@@ -24,23 +32,27 @@ impl Clock {
 
     fn write(&mut self, now: SystemTime, out: &mut Vec<u8>) {
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        if self.second != since.as_secs() || self.text.is_empty() {
+        if self.second != since.as_secs() {
             self.second = since.as_secs();
-            let seconds = i64::try_from(self.second).unwrap_or(i64::MAX);
-            let date = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-            let (year, month, day) = date.to_calendar_date();
-            let (hour, minute, second) = date.to_hms();
-            self.text.clear();
-            let month = u8::from(month);
-            let _ = write!(self.text, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
+            self.text = second(self.second);
         }
-        out.extend_from_slice(self.text.as_bytes());
         let micros = since.subsec_micros();
-        out.push(b'.');
+        let [.., a, b, c, d, e, f, _] = &mut self.text;
         // Six digits, each a remainder of ten.
-        out.extend([100_000, 10_000, 1_000, 100, 10, 1].map(|unit| b'0' + (micros / unit % 10) as u8));
-        out.push(b'Z');
+        [*a, *b, *c, *d, *e, *f] = [100_000, 10_000, 1_000, 100, 10, 1].map(|unit| b'0' + (micros / unit % 10) as u8);
+        out.extend_from_slice(&self.text);
     }
+}
+
+/// The text of a second since the epoch. One that RFC 3339 has no four digits for is the first.
+fn second(second: u64) -> Text {
+    let date = i64::try_from(second).ok().and_then(|second| OffsetDateTime::from_unix_timestamp(second).ok());
+    let date = date.unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let (year, month, day) = date.to_calendar_date();
+    let (hour, minute, second) = date.to_hms();
+    let month = u8::from(month);
+    let text = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.000000Z");
+    text.as_bytes().try_into().unwrap_or(Clock::new().text)
 }
 
 #[cfg(test)]

@@ -93,6 +93,6 @@ impl Drop for Ending {
             provenance: Provenance::WireObserved,
             ..Event::of(if self.tunnel.is_some() { Kind::TunnelClosed } else { Kind::RequestCompleted })
         };
-        self.audit.note(&event);
+        self.audit.note_end(&event);
     }
 }

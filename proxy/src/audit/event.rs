@@ -11,7 +11,7 @@ use exeat_policy::host::Host;
 use exeat_policy::target::{Authority, Target};
 use http::HeaderName;
 
-use super::json::{Object, decimal, escape, escape_shown, socket};
+use super::json::{Object, decimal, escape, escape_shown, name, socket};
 use super::{Entry, EventId, Outcome, Record};
 use crate::client::Address;
 use crate::snapshot::Snapshot;
@@ -167,66 +167,66 @@ impl Event<'_> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.clear();
         let mut object = Object::begin(out);
-        object.text("kind", self.kind.as_str());
-        object.text_if("gateway", self.gateway);
+        object.plain(name!("kind"), self.kind.as_str());
+        object.text_if(name!("gateway"), self.gateway);
         if let Some(decision) = self.decision_id {
-            object.quoted("decision_id", |out| {
+            object.quoted(name!("decision_id"), |out| {
                 escape(out, decision.session);
                 out.push(b'-');
                 decimal(out, decision.event.0);
             });
         }
-        object.text_if("entry", self.entry.map(Entry::as_str));
-        object.text_if("method", (!self.method.is_empty()).then_some(self.method));
+        object.plain_if(name!("entry"), self.entry.map(Entry::as_str));
+        object.text_if(name!("method"), (!self.method.is_empty()).then_some(self.method));
         if let Some(target) = self.target {
-            object.object("target", |object| target.write(object));
+            object.object(name!("target"), |object| target.write(object));
         }
-        object.text_if("verdict", self.verdict.map(Outcome::as_str));
-        object.text_if("reason", self.reason.map(Reason::as_str));
+        object.plain_if(name!("verdict"), self.verdict.map(Outcome::as_str));
+        object.plain_if(name!("reason"), self.reason.map(Reason::as_str));
         if let Some(RuleView { layer, list, pattern, file, line, column }) = self.rule {
-            object.object("rule", |object| {
-                object.text("layer", layer);
-                object.text("list", list);
-                object.text("pattern", pattern);
-                object.text("file", file);
-                object.number("line", line.into());
-                object.number("column", column.into());
+            object.object(name!("rule"), |object| {
+                object.text(name!("layer"), layer);
+                object.plain(name!("list"), list);
+                object.text(name!("pattern"), pattern);
+                object.text(name!("file"), file);
+                object.number(name!("line"), line.into());
+                object.number(name!("column"), column.into());
             });
         }
         if let Some(PolicyView { digest, generation, mode }) = self.policy {
-            object.object("policy", |object| {
-                object.text("digest", digest);
-                object.number("generation", generation);
-                object.text("mode", mode);
+            object.object(name!("policy"), |object| {
+                object.plain(name!("digest"), digest);
+                object.number(name!("generation"), generation);
+                object.plain(name!("mode"), mode);
             });
         }
-        object.text_if("server", self.server);
+        object.text_if(name!("server"), self.server);
         if !self.injected.is_empty() {
-            object.list("injected", self.injected.iter().map(HeaderName::as_str));
+            object.list(name!("injected"), self.injected.iter().map(HeaderName::as_str));
         }
         if let Some(Addresses { client, upstream }) = self.addresses {
-            object.object("addresses", |object| {
-                object.quoted("client", |out| show_client(out, client));
+            object.object(name!("addresses"), |object| {
+                object.quoted(name!("client"), |out| show_client(out, client));
                 if let Some(upstream) = upstream {
-                    object.quoted("upstream", |out| socket(out, upstream));
+                    object.quoted(name!("upstream"), |out| socket(out, upstream));
                 }
             });
         }
-        object.text_if("user", self.user);
-        object.text_if("tunnel", self.tunnel.map(TunnelKind::as_str));
-        object.number_if("status", self.status.map(u64::from));
-        object.text_if("cause", self.cause);
+        object.text_if(name!("user"), self.user);
+        object.plain_if(name!("tunnel"), self.tunnel.map(TunnelKind::as_str));
+        object.number_if(name!("status"), self.status.map(u64::from));
+        object.plain_if(name!("cause"), self.cause);
         if let Some(Bytes { up, down }) = self.bytes {
-            object.object("bytes", |object| {
-                object.number("up", up);
-                object.number("down", down);
+            object.object(name!("bytes"), |object| {
+                object.number(name!("up"), up);
+                object.number(name!("down"), down);
             });
         }
-        object.number_if("duration_ms", self.duration_ms);
-        object.number_if("dropped", self.dropped);
-        object.text_if("detail", (!self.detail.is_empty()).then_some(self.detail));
-        object.text("provenance", self.provenance.as_str());
-        object.list("limitations", self.limitations.iter().map(|limitation| limitation.as_str()));
+        object.number_if(name!("duration_ms"), self.duration_ms);
+        object.number_if(name!("dropped"), self.dropped);
+        object.text_if(name!("detail"), (!self.detail.is_empty()).then_some(self.detail));
+        object.plain(name!("provenance"), self.provenance.as_str());
+        object.list(name!("limitations"), self.limitations.iter().map(|limitation| limitation.as_str()));
         object.end();
     }
 }
@@ -320,18 +320,18 @@ impl AskedFor<'_> {
     fn write(self, object: &mut Object<'_>) {
         match self {
             Self::Url(target) => {
-                object.text("scheme", target.scheme().as_str());
-                object.text("host", target.host().as_str());
-                object.number("port", target.port().into());
-                object.text("path", target.path());
-                object.number_if("query_bytes", target.query().map(|query| query.len() as u64));
+                object.plain(name!("scheme"), target.scheme().as_str());
+                object.text(name!("host"), target.host().as_str());
+                object.number(name!("port"), target.port().into());
+                object.text(name!("path"), target.path());
+                object.number_if(name!("query_bytes"), target.query().map(|query| query.len() as u64));
             }
             Self::Authority(authority) => {
-                object.text("host", authority.host().as_str());
-                object.number("port", authority.port().into());
+                object.text(name!("host"), authority.host().as_str());
+                object.number(name!("port"), authority.port().into());
             }
-            Self::Name(host) => object.text("host", host.as_str()),
-            Self::Shown(text) => object.shown("shown", text),
+            Self::Name(host) => object.text(name!("host"), host.as_str()),
+            Self::Shown(text) => object.shown(name!("shown"), text),
         }
     }
 }

@@ -14,8 +14,15 @@ const BEHIND: usize = 1024;
 /// Holds the latest events as lines, each a JSON object with a line end, and hands on new ones.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    latest: Mutex<VecDeque<Bytes>>,
+    latest: Mutex<Latest>,
     live: broadcast::Sender<Bytes>,
+}
+
+/// The latest lines, one behind the other.
+#[derive(Debug, Default)]
+struct Latest {
+    bytes: VecDeque<u8>,
+    lengths: VecDeque<usize>,
 }
 
 impl Default for Feed {
@@ -28,23 +35,27 @@ impl Default for Feed {
 impl Feed {
     /// Takes a line in.
     pub(super) fn push(&self, line: &[u8]) {
-        let line = Bytes::copy_from_slice(line);
         let mut latest = self.latest();
-        if latest.len() == HELD {
-            latest.pop_front();
+        if latest.lengths.len() == HELD
+            && let Some(length) = latest.lengths.pop_front()
+        {
+            latest.bytes.drain(..length);
         }
-        latest.push_back(line.clone());
+        latest.bytes.extend(line);
+        latest.lengths.push_back(line.len());
         // Under the lock, so that who begins to listen misses nothing and hears nothing twice.
         if self.live.receiver_count() > 0 {
-            let _ = self.live.send(line);
+            let _ = self.live.send(Bytes::copy_from_slice(line));
         }
     }
 
     /// The latest lines, the oldest first, and all that follow them. A listener that falls behind is told how many it
     /// has missed ([`broadcast::error::RecvError::Lagged`]).
     pub(crate) fn follow(&self) -> (Vec<Bytes>, broadcast::Receiver<Bytes>) {
-        let latest = self.latest();
-        (latest.iter().cloned().collect(), self.live.subscribe())
+        let mut latest = self.latest();
+        let Latest { bytes, lengths } = &mut *latest;
+        let mut all = Bytes::copy_from_slice(bytes.make_contiguous());
+        (lengths.iter().map(|length| all.split_to(*length)).collect(), self.live.subscribe())
     }
 
     /// Whether somebody listens.
@@ -52,7 +63,7 @@ impl Feed {
         self.live.receiver_count() > 0
     }
 
-    fn latest(&self) -> MutexGuard<'_, VecDeque<Bytes>> {
+    fn latest(&self) -> MutexGuard<'_, Latest> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -67,7 +67,7 @@ impl EventFile {
         Arc::clone(&self.file)
     }
 
-    /// Appends a line, which ends in a line end. Either all of it is in the file afterwards, or none.
+    /// Appends whole lines, each with its line end. Either all of them are in the file afterwards, or none.
     ///
     /// # Errors
     /// It cannot be written.

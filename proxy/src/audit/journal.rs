@@ -5,29 +5,44 @@
 //! out: an event that could not be kept never had one, and the next that can be is preceded by one that says how many
 //! are missing.
 //!
-//! A line is written under the lock, by whoever has something to write: into the system's memory that takes a few
-//! microseconds, less than waking somebody else up would. Waiting for the disk is what the [`Syncer`] is for.
+//! A line is written under the lock, by whoever has something to write: into the system's memory that takes a
+//! microsecond, less than waking somebody else up would. What may wait, because nothing depends on it, is written
+//! together with what comes next, or when [`Journal::keep_up`] looks after it. Waiting for the disk is what the
+//! [`Syncer`] is for.
 
 use std::cell::RefCell;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
 
 use super::clock::Clock;
 use super::event::Kind;
 use super::file::EventFile;
-use super::json::{Object, decimal, escape};
+use super::json::{Object, decimal, escape, name};
 use super::sync::{Synced, Syncer};
 use super::{Event, Feed};
 use crate::config::{Audit as AuditConfig, OnFull};
 use crate::metrics::{EventResult, Metrics};
 
+/// How long what may wait does.
+const WAIT: Duration = Duration::from_millis(20);
+/// How long until it is tried again, when it cannot be written.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// How many bytes may wait.
+const WAITING: usize = 16 << 10;
+
 /// One session's events.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     id: Box<str>,
+    /// What each of its lines begins with, up to the number.
+    head: Box<[u8]>,
+    /// What stands between the number and the number.
+    middle: Box<[u8]>,
     began: Instant,
     /// The number of the last event; they count from 1. Written under the journal's lock.
     last: AtomicU64,
@@ -38,7 +53,25 @@ pub(crate) struct Sequence {
 impl Sequence {
     /// The events of a session that begins, under the name that it alone has.
     pub(crate) fn begin(id: &str) -> Self {
-        Self { id: id.into(), began: Instant::now(), last: AtomicU64::new(0), missing: AtomicU64::new(0) }
+        let (mut head, mut middle) = (Vec::new(), Vec::new());
+        let mut object = Object::begin(&mut head);
+        object.plain(name!("schema"), "exeat.event");
+        object.plain(name!("version"), "1.0");
+        let out = object.open(name!("event_id"));
+        escape(out, id);
+        out.push(b'-');
+        middle.push(b'"');
+        let mut object = Object::go_on(&mut middle);
+        object.text(name!("session_id"), id);
+        object.name(name!("sequence"));
+        Self {
+            id: id.into(),
+            head: head.into(),
+            middle: middle.into(),
+            began: Instant::now(),
+            last: AtomicU64::new(0),
+            missing: AtomicU64::new(0),
+        }
     }
 
     /// Its id, the `session_id` of its events.
@@ -71,6 +104,8 @@ pub(super) enum Need {
     Before,
     /// It has happened.
     After,
+    /// It has happened, and whoever reads of it can wait for a moment.
+    Later,
 }
 
 /// Numbers events and passes them on.
@@ -83,6 +118,8 @@ pub(crate) struct Journal {
     /// Whether there is a file.
     keeps: bool,
     syncer: Option<Syncer>,
+    /// Something waits to be written, and nobody looks after it.
+    waits: Notify,
 }
 
 /// A journal whose file cannot be opened.
@@ -98,6 +135,12 @@ struct State {
     line: Vec<u8>,
     clock: Clock,
     file: Option<EventFile>,
+    /// Whole lines that have their number and are to be written first.
+    waiting: Vec<u8>,
+    /// How many they are.
+    lines: u64,
+    /// Whether somebody looks after what waits.
+    attended: bool,
     /// Whether the last line could not be written.
     failing: bool,
 }
@@ -117,6 +160,7 @@ impl Journal {
             on_full: OnFull::Drop,
             keeps: false,
             syncer: None,
+            waits: Notify::new(),
         }
     }
 
@@ -132,7 +176,7 @@ impl Journal {
             if config.durable {
                 let metrics = Arc::clone(&journal.metrics);
                 let syncer = Syncer::start(move |error| {
-                    metrics.count_event(EventResult::Failed);
+                    metrics.count_events(EventResult::Failed, 1);
                     tracing::error!(%error, "the events cannot be synced; the requests that wait for it are refused");
                 });
                 journal.syncer = Some(syncer.map_err(failed)?);
@@ -153,9 +197,43 @@ impl Journal {
         self.keeps || self.feed.has_listeners()
     }
 
+    /// Writes what waits, a moment after it has begun to; for as long as it is polled.
+    pub(crate) async fn keep_up(&self) {
+        loop {
+            self.waits.notified().await;
+            let mut pause = WAIT;
+            loop {
+                tokio::time::sleep(pause).await;
+                let mut state = self.state();
+                state.attended = !state.waiting.is_empty();
+                if !state.attended {
+                    break;
+                }
+                pause = if self.write_waiting(&mut state) { WAIT } else { TRY_AGAIN };
+            }
+        }
+    }
+
+    /// Writes what waits; says whether it could.
+    fn write_waiting(&self, state: &mut State) -> bool {
+        match state.append(&[]) {
+            Ok(written) => {
+                self.written(state, written);
+                true
+            }
+            Err(error) => {
+                self.failing(state, &error);
+                false
+            }
+        }
+    }
+
     /// Opens the file anew if it was renamed or removed.
     pub(crate) fn reopen(&self) {
-        if let Some(file) = &mut self.state().file
+        let mut state = self.state();
+        // What there is belongs to the file that there was.
+        self.write_waiting(&mut state);
+        if let Some(file) = &mut state.file
             && let Err(error) = file.reopen()
         {
             tracing::error!(%error, "the file of events cannot be opened anew; the one that is open stays in use");
@@ -167,14 +245,11 @@ impl Journal {
         BODY.with_borrow_mut(|body| {
             event.write(body);
             let mut state = self.state();
-            let kept = self.fill_gap(&mut state, sequence).and_then(|()| self.keep(&mut state, sequence, body));
+            let kept = self.fill_gap(&mut state, sequence).and_then(|()| self.keep(&mut state, sequence, body, need));
             let id = match kept {
                 Ok(id) => id,
                 Err(error) => return self.lost(&mut state, sequence, need, &error),
             };
-            if std::mem::take(&mut state.failing) {
-                tracing::info!("events can be written again");
-            }
             match (&self.syncer, &state.file) {
                 (Some(syncer), Some(file)) if need == Need::Before => Written::Syncing(id, syncer.wait(file.handle())),
                 (Some(syncer), Some(file)) => {
@@ -194,26 +269,41 @@ impl Journal {
         }
         let mut body = Vec::new();
         Event { dropped: Some(missing), ..Event::of(Kind::Gap) }.write(&mut body);
-        self.keep(state, sequence, &body)?;
+        self.keep(state, sequence, &body, Need::After)?;
         sequence.missing.store(0, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Gives an event its number, writes it and passes it on.
-    fn keep(&self, state: &mut State, sequence: &Sequence, body: &[u8]) -> io::Result<EventId> {
+    /// Gives an event its number, writes it or has it wait, and passes it on.
+    fn keep(&self, state: &mut State, sequence: &Sequence, body: &[u8], need: Need) -> io::Result<EventId> {
         let number = sequence.last.load(Ordering::Relaxed) + 1;
-        state.make_line(sequence, number, body);
-        let State { line, file, .. } = state;
-        if let Some(file) = file {
-            file.append(line)?;
-            self.metrics.count_event(EventResult::Written);
+        let mut line = std::mem::take(&mut state.line);
+        state.make_line(&mut line, sequence, number, body);
+        // What is synced is written for each, since the next sync is on its way.
+        let kept = if need == Need::Later && self.syncer.is_none() && state.has_wait(&line) {
+            if !std::mem::replace(&mut state.attended, true) {
+                self.waits.notify_one();
+            }
+            Ok(())
+        } else {
+            state.append(&line).map(|written| self.written(state, written))
+        };
+        if kept.is_ok() {
+            sequence.last.store(number, Ordering::Relaxed);
+            self.feed.push(&line);
         }
-        sequence.last.store(number, Ordering::Relaxed);
-        self.feed.push(line);
-        Ok(EventId(number))
+        state.line = line;
+        kept.map(|()| EventId(number))
     }
 
-    fn lost(&self, state: &mut State, sequence: &Sequence, need: Need, error: &io::Error) -> Written {
+    fn written(&self, state: &mut State, lines: u64) {
+        self.metrics.count_events(EventResult::Written, lines);
+        if lines > 0 && std::mem::take(&mut state.failing) {
+            tracing::info!("events can be written again");
+        }
+    }
+
+    fn failing(&self, state: &mut State, error: &io::Error) {
         if !std::mem::replace(&mut state.failing, true) {
             let means = match self.on_full {
                 OnFull::Block => "requests are refused until they can be",
@@ -221,11 +311,15 @@ impl Journal {
             };
             tracing::error!(%error, "events cannot be written; {means}");
         }
+    }
+
+    fn lost(&self, state: &mut State, sequence: &Sequence, need: Need, error: &io::Error) -> Written {
+        self.failing(state, error);
         if self.on_full == OnFull::Block && need == Need::Before {
-            self.metrics.count_event(EventResult::Failed);
+            self.metrics.count_events(EventResult::Failed, 1);
             return Written::Refused;
         }
-        self.metrics.count_event(EventResult::Dropped);
+        self.metrics.count_events(EventResult::Dropped, 1);
         sequence.missing.fetch_add(1, Ordering::Relaxed);
         Written::Missing
     }
@@ -235,29 +329,61 @@ impl Journal {
     }
 }
 
+impl Drop for Journal {
+    fn drop(&mut self) {
+        let mut state = self.state();
+        self.write_waiting(&mut state);
+    }
+}
+
 impl State {
     /// Makes the line of an event.
-    fn make_line(&mut self, sequence: &Sequence, number: u64, body: &[u8]) {
-        let Self { line, clock, .. } = self;
-        let Sequence { id, began, .. } = sequence;
-        line.clear();
+    fn make_line(&mut self, line: &mut Vec<u8>, sequence: &Sequence, number: u64, body: &[u8]) {
+        let Sequence { head, middle, began, .. } = sequence;
         let offset = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let mut object = Object::begin(line);
-        object.text("schema", "exeat.event");
-        object.text("version", "1.0");
-        object.quoted("event_id", |out| {
-            escape(out, id);
-            out.push(b'-');
-            decimal(out, number);
-        });
-        object.text("session_id", id);
-        object.number("sequence", number);
-        object.quoted("timestamp", |out| clock.write_now(out));
-        object.number("monotonic_offset_ms", offset);
+        line.clear();
+        line.extend_from_slice(head);
+        decimal(line, number);
+        line.extend_from_slice(middle);
+        decimal(line, number);
+        let mut object = Object::go_on(line);
+        object.quoted(name!("timestamp"), |out| self.clock.write_now(out));
+        object.number(name!("monotonic_offset_ms"), offset);
         // The rest of the object is there, and its end.
         line.push(b',');
         line.extend_from_slice(body.get(1..).unwrap_or_default());
         line.push(b'\n');
+    }
+
+    /// Has a line wait, if there is a file and room.
+    fn has_wait(&mut self, line: &[u8]) -> bool {
+        let room = self.file.is_some() && self.waiting.len() + line.len() <= WAITING;
+        if room {
+            self.waiting.extend_from_slice(line);
+            self.lines += 1;
+        }
+        room
+    }
+
+    /// Writes what waits and then `line`, if there is a file. Either all of it is written afterwards or none; what waits
+    /// goes on waiting then. Says how many lines have been written.
+    fn append(&mut self, line: &[u8]) -> io::Result<u64> {
+        let Self { file: Some(file), waiting, lines, .. } = self else { return Ok(0) };
+        let own = u64::from(!line.is_empty());
+        if waiting.is_empty() {
+            if own > 0 {
+                file.append(line)?;
+            }
+            return Ok(own);
+        }
+        let before = waiting.len();
+        waiting.extend_from_slice(line);
+        if let Err(error) = file.append(waiting) {
+            waiting.truncate(before);
+            return Err(error);
+        }
+        waiting.clear();
+        Ok(std::mem::take(lines) + own)
     }
 }
 
@@ -340,7 +466,63 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_told_of_the_sync() {
+    fn what_may_wait_is_written_with_what_comes_next() {
+        let (journal, dir) = journal(OnFull::Block, false);
+        let sequence = Sequence::begin("a");
+        let write = |need| journal.write(&sequence, &Event::of(Kind::PolicyLoaded), need);
+        let written = || kinds(&dir).into_iter().map(|(number, ..)| number).collect::<Vec<_>>();
+        assert!(matches!(write(Need::Later), Written::Kept(EventId(1))));
+        assert_eq!((written(), journal.feed().follow().0.len()), (vec![], 1));
+        // It has its number, and waits for as long as it takes.
+        journal.state().file.as_mut().unwrap().break_off();
+        assert!(matches!(write(Need::Before), Written::Refused));
+        assert!(matches!(write(Need::Later), Written::Kept(EventId(2))));
+        journal.state().file.as_mut().unwrap().mend();
+        assert!(matches!(write(Need::Before), Written::Kept(EventId(3))));
+        assert_eq!(written(), [1, 2, 3]);
+        // No more waits than there is room for.
+        while journal.state().waiting.len() < WAITING / 2 || !journal.state().waiting.is_empty() {
+            assert!(matches!(write(Need::Later), Written::Kept(_)));
+        }
+        let last = sequence.last.load(Ordering::Relaxed);
+        assert_eq!(written(), (1..=last).collect::<Vec<_>>());
+        write(Need::Later);
+        fs::rename(dir.path().join("events"), dir.path().join("old")).unwrap();
+        journal.reopen();
+        write(Need::Later);
+        drop(journal);
+        assert_eq!(written(), [last + 2]);
+        assert_eq!(fs::read_to_string(dir.path().join("old")).unwrap().lines().count() as u64, last + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_wait_does_so_for_a_moment() {
+        let (journal, dir) = journal(OnFull::Block, false);
+        let sequence = Sequence::begin("a");
+        let write = || drop(journal.write(&sequence, &Event::of(Kind::PolicyLoaded), Need::Later));
+        let reader = async {
+            for number in 1..4 {
+                write();
+                tokio::time::sleep(WAIT / 2).await;
+                assert_eq!(kinds(&dir).len(), number - 1);
+                tokio::time::sleep(WAIT).await;
+                assert_eq!(kinds(&dir).len(), number);
+            }
+            journal.state().file.as_mut().unwrap().break_off();
+            write();
+            tokio::time::sleep(TRY_AGAIN / 2).await;
+            journal.state().file.as_mut().unwrap().mend();
+            tokio::time::sleep(TRY_AGAIN).await;
+            assert_eq!(kinds(&dir).len(), 4);
+        };
+        tokio::select! {
+            () = journal.keep_up() => {}
+            () = reader => {}
+        }
+    }
+
+    #[test]
+    fn who_waits_is_told_of_the_sync() {
         let (journal, dir) = journal(OnFull::Block, true);
         let sequence = Sequence::begin("a");
         let event = Event::of(Kind::PolicyLoaded);

@@ -12,7 +12,7 @@ use http::HeaderName;
 
 use super::clock::Clock;
 use super::event::show_client;
-use super::json::Object;
+use super::json::{Object, name};
 use super::{Outcome, Record};
 
 /// Whether the log is lines of JSON on the standard error.
@@ -59,24 +59,24 @@ fn make(line: &mut Vec<u8>, clock: &mut Clock, record: &Record<'_>, rule: Option
     clock.write_now(line);
     line.push(b'"');
     let mut object = Object::go_on(line);
-    object.text("level", "INFO");
-    object.text("verdict", record.outcome.as_str());
-    object.text("reason", record.reason.as_str());
-    object.text("entry", record.entry.as_str());
-    object.text("method", record.method);
-    object.quoted("url", |out| record.target.show(out));
+    object.plain(name!("level"), "INFO");
+    object.plain(name!("verdict"), record.outcome.as_str());
+    object.plain(name!("reason"), record.reason.as_str());
+    object.plain(name!("entry"), record.entry.as_str());
+    object.text(name!("method"), record.method);
+    object.quoted(name!("url"), |out| record.target.show(out));
     if let Some(rule) = rule {
-        object.shown("rule", rule);
+        object.shown(name!("rule"), rule);
     }
-    object.text_if("server", record.server);
+    object.text_if(name!("server"), record.server);
     if !record.injected.is_empty() {
-        object.text("injected", &injected(record));
+        object.text(name!("injected"), &injected(record));
     }
-    object.quoted("client", |out| show_client(out, record.client.address));
-    object.text_if("user", record.client.user.as_deref());
-    object.number("generation", record.policy.generation);
-    object.text_if("detail", (!record.detail.is_empty()).then_some(record.detail));
-    object.text("target", "exeat::decision");
+    object.quoted(name!("client"), |out| show_client(out, record.client.address));
+    object.text_if(name!("user"), record.client.user.as_deref());
+    object.number(name!("generation"), record.policy.generation);
+    object.text_if(name!("detail"), (!record.detail.is_empty()).then_some(record.detail));
+    object.plain(name!("target"), "exeat::decision");
     object.end();
     line.push(b'\n');
 }

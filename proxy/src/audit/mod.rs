@@ -183,8 +183,17 @@ impl Audit {
         self.0.journal.reopen();
     }
 
+    /// Has what may be written later written soon, for as long as it is polled.
+    pub(crate) async fn keep_up(self) {
+        self.0.journal.keep_up().await;
+    }
+
     fn note(&self, event: &Event<'_>) {
         self.0.journal.write(&self.0.sequence, event, Need::After);
+    }
+
+    fn note_end(&self, event: &Event<'_>) {
+        self.0.journal.write(&self.0.sequence, event, Need::Later);
     }
 }
 

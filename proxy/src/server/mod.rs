@@ -221,6 +221,7 @@ impl Gateway {
         if let Some((listener, guard)) = admin {
             tokio::spawn(admin::serve(Arc::clone(&sessions), listener, guard));
         }
+        tokio::spawn(gate.audit.clone().keep_up());
         tokio::spawn(reap(Arc::clone(&sessions)));
         tokio::spawn(keep_evidence(Arc::clone(&gate)));
         if let Some(seen) = seen {
