@@ -18,7 +18,10 @@ const PROBES: u32 = 4;
 /// Has the system ask for a sign of life after this much silence; none for never.
 pub(crate) fn set(socket: impl AsFd, silence: Option<Duration>) {
     // A socket that refuses the options still works: what has vanished is noticed by the idle time alone.
-    let _ = silence.map(|silence| try_set(socket, silence));
+    let _ = match silence {
+        Some(silence) => try_set(socket, silence),
+        None => sockopt::set_socket_keepalive(&socket, false),
+    };
 }
 
 fn try_set(socket: impl AsFd, silence: Duration) -> io::Result<()> {

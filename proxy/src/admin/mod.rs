@@ -130,7 +130,8 @@ pub(crate) async fn serve(sessions: Arc<Sessions>, listener: Listener, guard: Gu
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let (_never, forever): (_, Drain) = crate::drain::pair();
     let full = listener::proxy::full_answer;
-    listener::accept(listener, slots, full, forever, move |stream, _, slot| {
+    let keepalive = || admin.gate.keepalive();
+    listener::accept(listener, slots, full, keepalive, forever, |stream, _, slot| {
         let admin = Arc::clone(&admin);
         async move {
             let service = service_fn(|request: Request<Incoming>| {

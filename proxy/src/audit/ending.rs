@@ -35,14 +35,14 @@ pub(crate) struct Ending {
 
 impl Ending {
     /// What began with a decision.
-    pub(super) fn new(audit: &Audit, record: &Record<'_>, decision: Option<EventId>) -> Self {
+    pub(super) fn new(audit: &Audit, record: &Record<'_>, decision: Option<EventId>, began: Instant) -> Self {
         Self {
             audit: audit.clone(),
             decision,
             entry: record.entry,
             client: record.client.address,
             tunnel: record.tunnel,
-            began: Instant::now(),
+            began,
             upstream: record.upstream,
             up: Arc::default(),
             down: 0,
@@ -77,6 +77,7 @@ impl Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
+        let now = Instant::now();
         let decision_id = self.decision.map(|event| EventIdOf { session: self.audit.0.sequence.id(), event });
         // What goes through an inspected tunnel belongs to the requests in it.
         let own = self.tunnel != Some(TunnelKind::Inspected);
@@ -89,10 +90,10 @@ impl Drop for Ending {
             reason: self.reason,
             cause: Some(self.cause),
             bytes: own.then(|| Bytes { up: self.up.load(Ordering::Relaxed), down: self.down }),
-            duration_ms: Some(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)),
+            duration_ms: Some(u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX)),
             provenance: Provenance::WireObserved,
             ..Event::of(if self.tunnel.is_some() { Kind::TunnelClosed } else { Kind::RequestCompleted })
         };
-        self.audit.note_end(&event);
+        self.audit.note_end(&event, now);
     }
 }

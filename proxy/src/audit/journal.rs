@@ -240,12 +240,14 @@ impl Journal {
         }
     }
 
-    /// Takes an event down.
-    pub(super) fn write(&self, sequence: &Sequence, event: &Event<'_>, need: Need) -> Written {
+    /// Takes an event down that happened just `now`.
+    pub(super) fn write(&self, sequence: &Sequence, event: &Event<'_>, need: Need, now: Instant) -> Written {
         BODY.with_borrow_mut(|body| {
             event.write(body);
             let mut state = self.state();
-            let kept = self.fill_gap(&mut state, sequence).and_then(|()| self.keep(&mut state, sequence, body, need));
+            let kept = self
+                .fill_gap(&mut state, sequence, now)
+                .and_then(|()| self.keep(&mut state, sequence, body, need, now));
             let id = match kept {
                 Ok(id) => id,
                 Err(error) => return self.lost(&mut state, sequence, need, &error),
@@ -262,23 +264,30 @@ impl Journal {
     }
 
     /// Says in front of the next event how many are missing.
-    fn fill_gap(&self, state: &mut State, sequence: &Sequence) -> io::Result<()> {
+    fn fill_gap(&self, state: &mut State, sequence: &Sequence, now: Instant) -> io::Result<()> {
         let missing = sequence.missing.load(Ordering::Relaxed);
         if missing == 0 {
             return Ok(());
         }
         let mut body = Vec::new();
         Event { dropped: Some(missing), ..Event::of(Kind::Gap) }.write(&mut body);
-        self.keep(state, sequence, &body, Need::After)?;
+        self.keep(state, sequence, &body, Need::After, now)?;
         sequence.missing.store(0, Ordering::Relaxed);
         Ok(())
     }
 
     /// Gives an event its number, writes it or has it wait, and passes it on.
-    fn keep(&self, state: &mut State, sequence: &Sequence, body: &[u8], need: Need) -> io::Result<EventId> {
+    fn keep(
+        &self,
+        state: &mut State,
+        sequence: &Sequence,
+        body: &[u8],
+        need: Need,
+        now: Instant,
+    ) -> io::Result<EventId> {
         let number = sequence.last.load(Ordering::Relaxed) + 1;
         let mut line = std::mem::take(&mut state.line);
-        state.make_line(&mut line, sequence, number, body);
+        state.make_line(&mut line, sequence, number, body, now);
         // What is synced is written for each, since the next sync is on its way.
         let kept = if need == Need::Later && self.syncer.is_none() && state.has_wait(&line) {
             if !std::mem::replace(&mut state.attended, true) {
@@ -338,9 +347,9 @@ impl Drop for Journal {
 
 impl State {
     /// Makes the line of an event.
-    fn make_line(&mut self, line: &mut Vec<u8>, sequence: &Sequence, number: u64, body: &[u8]) {
+    fn make_line(&mut self, line: &mut Vec<u8>, sequence: &Sequence, number: u64, body: &[u8], now: Instant) {
         let Sequence { head, middle, began, .. } = sequence;
-        let offset = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let offset = u64::try_from(now.saturating_duration_since(*began).as_millis()).unwrap_or(u64::MAX);
         line.clear();
         line.extend_from_slice(head);
         decimal(line, number);
@@ -409,7 +418,7 @@ mod tests {
                 let journal = &journal;
                 scope.spawn(move || {
                     for _ in 0..100 {
-                        journal.write(sequence, &Event::of(Kind::PolicyLoaded), Need::After);
+                        journal.write(sequence, &Event::of(Kind::PolicyLoaded), Need::After, Instant::now());
                     }
                 });
             }
@@ -448,7 +457,7 @@ mod tests {
         for (on_full, before) in [(OnFull::Block, false), (OnFull::Drop, true)] {
             let (journal, dir) = journal(on_full, false);
             let sequence = Sequence::begin("a");
-            let write = |need| journal.write(&sequence, &Event::of(Kind::PolicyLoaded), need);
+            let write = |need| journal.write(&sequence, &Event::of(Kind::PolicyLoaded), need, Instant::now());
             assert!(matches!(write(Need::Before), Written::Kept(EventId(1))));
             journal.state().file.as_mut().unwrap().break_off();
             assert!(matches!(write(Need::After), Written::Missing));
@@ -469,7 +478,7 @@ mod tests {
     fn what_may_wait_is_written_with_what_comes_next() {
         let (journal, dir) = journal(OnFull::Block, false);
         let sequence = Sequence::begin("a");
-        let write = |need| journal.write(&sequence, &Event::of(Kind::PolicyLoaded), need);
+        let write = |need| journal.write(&sequence, &Event::of(Kind::PolicyLoaded), need, Instant::now());
         let written = || kinds(&dir).into_iter().map(|(number, ..)| number).collect::<Vec<_>>();
         assert!(matches!(write(Need::Later), Written::Kept(EventId(1))));
         assert_eq!((written(), journal.feed().follow().0.len()), (vec![], 1));
@@ -499,7 +508,7 @@ mod tests {
     async fn what_may_wait_does_so_for_a_moment() {
         let (journal, dir) = journal(OnFull::Block, false);
         let sequence = Sequence::begin("a");
-        let write = || drop(journal.write(&sequence, &Event::of(Kind::PolicyLoaded), Need::Later));
+        let write = || drop(journal.write(&sequence, &Event::of(Kind::PolicyLoaded), Need::Later, Instant::now()));
         let reader = async {
             for number in 1..4 {
                 write();
@@ -526,8 +535,11 @@ mod tests {
         let (journal, dir) = journal(OnFull::Block, true);
         let sequence = Sequence::begin("a");
         let event = Event::of(Kind::PolicyLoaded);
-        assert!(matches!(journal.write(&sequence, &event, Need::After), Written::Kept(_)));
-        let Written::Syncing(EventId(2), synced) = journal.write(&sequence, &event, Need::Before) else { panic!() };
+        assert!(matches!(journal.write(&sequence, &event, Need::After, Instant::now()), Written::Kept(_)));
+        let Written::Syncing(EventId(2), synced) = journal.write(&sequence, &event, Need::Before, Instant::now())
+        else {
+            panic!()
+        };
         assert!(synced.blocking_recv().unwrap());
         assert_eq!(kinds(&dir).len(), 2);
     }

@@ -149,12 +149,17 @@ pub(super) fn decimal(out: &mut Vec<u8>, value: u64) {
 pub(super) fn socket(out: &mut Vec<u8>, address: SocketAddr) {
     match address {
         SocketAddr::V4(address) => {
-            for (at, octet) in address.ip().octets().into_iter().enumerate() {
-                if at > 0 {
-                    out.push(b'.');
+            // Room for four octets of four bytes.
+            let (mut text, mut end) = ([0; 16], 0);
+            for octet in address.ip().octets() {
+                let (digits, length) = dotted(octet);
+                if let Some(place) = text.get_mut(end..end + digits.len()) {
+                    place.copy_from_slice(&digits);
                 }
-                decimal(out, octet.into());
+                end += length;
             }
+            // The last dot is none.
+            out.extend_from_slice(text.get(..end - 1).unwrap_or_default());
             out.push(b':');
             decimal(out, address.port().into());
         }
@@ -162,6 +167,16 @@ pub(super) fn socket(out: &mut Vec<u8>, address: SocketAddr) {
             // Memory takes everything.
             let _ = write!(out, "{address}");
         }
+    }
+}
+
+/// An octet of an address and the dot behind it, and how many bytes that is.
+const fn dotted(octet: u8) -> ([u8; 4], usize) {
+    let (hundreds, tens, ones) = (b'0' + octet / 100, b'0' + octet / 10 % 10, b'0' + octet % 10);
+    match octet {
+        100.. => ([hundreds, tens, ones, b'.'], 4),
+        10.. => ([tens, ones, b'.', 0], 3),
+        _ => ([ones, b'.', 0, 0], 2),
     }
 }
 
@@ -272,7 +287,14 @@ mod tests {
             decimal(&mut out, value);
             assert_eq!(String::from_utf8(out).unwrap(), value.to_string());
         }
-        for text in ["0.0.0.0:0", "127.0.0.1:65535", "[2001:db8::1]:443", "[::ffff:1.2.3.4]:1"] {
+        for text in [
+            "0.0.0.0:0",
+            "127.0.0.1:65535",
+            "255.255.255.255:1",
+            "10.99.100.9:80",
+            "[2001:db8::1]:443",
+            "[::ffff:1.2.3.4]:1",
+        ] {
             let mut out = Vec::new();
             socket(&mut out, text.parse().unwrap());
             assert_eq!(String::from_utf8(out).unwrap(), text);

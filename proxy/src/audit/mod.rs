@@ -18,6 +18,7 @@ mod words;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use exeat_policy::{Reason, RuleRef};
 use http::HeaderName;
@@ -118,7 +119,7 @@ impl Audit {
 
     /// Takes down a decision after which nothing goes out, or which comes too late for anything to depend on it.
     pub(crate) fn record(&self, record: &Record<'_>) {
-        self.0.journal.write(&self.0.sequence, &Event::from(record), Need::After);
+        self.note(&Event::from(record));
         self.count(record);
     }
 
@@ -132,7 +133,8 @@ impl Audit {
     /// When the future is dropped, the decision may have been taken down and may not.
     pub(crate) async fn permit(&self, record: &Record<'_>) -> Result<Option<Box<Ending>>, Unrecorded> {
         let Desk { journal, sequence, .. } = &*self.0;
-        let decision = match journal.write(sequence, &Event::from(record), Need::Before) {
+        let now = Instant::now();
+        let decision = match journal.write(sequence, &Event::from(record), Need::Before, now) {
             Written::Refused => return Err(Unrecorded::NotWritten),
             Written::Kept(id) => Some(id),
             Written::Missing => None,
@@ -142,11 +144,11 @@ impl Audit {
                 if !synced.await.unwrap_or(false) {
                     return Err(Unrecorded::NotSynced);
                 }
-                return Ok(Some(Box::new(Ending::new(self, record, Some(id)))));
+                return Ok(Some(Box::new(Ending::new(self, record, Some(id), now))));
             }
         };
         self.count(record);
-        Ok(journal.wants_ends().then(|| Box::new(Ending::new(self, record, decision))))
+        Ok(journal.wants_ends().then(|| Box::new(Ending::new(self, record, decision, now))))
     }
 
     fn count(&self, record: &Record<'_>) {
@@ -189,11 +191,11 @@ impl Audit {
     }
 
     fn note(&self, event: &Event<'_>) {
-        self.0.journal.write(&self.0.sequence, event, Need::After);
+        self.0.journal.write(&self.0.sequence, event, Need::After, Instant::now());
     }
 
-    fn note_end(&self, event: &Event<'_>) {
-        self.0.journal.write(&self.0.sequence, event, Need::Later);
+    fn note_end(&self, event: &Event<'_>, now: Instant) {
+        self.0.journal.write(&self.0.sequence, event, Need::Later, now);
     }
 }
 

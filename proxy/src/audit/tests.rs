@@ -18,7 +18,7 @@ const POLICY: PolicyView<'static> = PolicyView {
 /// The line of an event, which has to keep to the schema.
 fn line(event: &Event<'_>) -> Value {
     let journal = Journal::fleeting(Metrics::new().unwrap());
-    journal.write(&Sequence::begin("a"), event, Need::After);
+    journal.write(&Sequence::begin("a"), event, Need::After, Instant::now());
     let (lines, _) = journal.feed().follow();
     let text = std::str::from_utf8(&lines[0]).unwrap();
     assert_eq!(text.find('\n'), Some(text.len() - 1));

@@ -17,7 +17,9 @@ mod request;
 mod session;
 mod tunnel;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use exeat_policy::target::Authority;
 use tokio::net::TcpStream;
@@ -72,6 +74,13 @@ pub(crate) struct Gate {
     pub(crate) tunnel_slots: Arc<Semaphore>,
     /// The shutdown.
     pub(crate) drain: Drain,
+}
+
+impl Gate {
+    /// After how much silence the other end of a connection is asked for a sign of life; none for never.
+    pub(crate) fn keepalive(&self) -> Option<Duration> {
+        self.current.get().config.limits.tcp_keepalive
+    }
 }
 
 /// Where a request comes from.
@@ -138,6 +147,8 @@ pub(crate) struct Blind {
     pub(crate) authority: Authority,
     /// The connection.
     pub(crate) upstream: TcpStream,
+    /// The address at its other end.
+    pub(crate) peer: Option<SocketAddr>,
     /// What its first bytes have to be.
     pub(crate) check: NameCheck,
     /// Who was let in to ask for it.

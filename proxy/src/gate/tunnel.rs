@@ -89,7 +89,7 @@ impl Gate {
         let refusal = match opened {
             Ok(mut switch) => {
                 let upstream = match &switch {
-                    Switch::Blind(blind) => blind.upstream.peer_addr().ok(),
+                    Switch::Blind(blind) => blind.peer,
                     Switch::Inspect(_) | Switch::Upgraded(_) => None,
                 };
                 let leaving = Leaving { upstream, tunnel: Some(kind), ..Leaving::default() };
@@ -136,8 +136,9 @@ impl Gate {
                 let upstream = self.upstream.dial(&snapshot.route, &permit).await?;
                 let check = NameCheck::new(authority.host().clone(), snapshot.config.intercept.sni_check, tls_only);
                 let (authority, account) = (authority.clone(), client.account.clone());
-                let (gate, ending) = (Arc::clone(self), None);
-                Ok(Switch::Blind(Box::new(Blind { gate, authority, upstream, check, account, slot, ending })))
+                let (gate, peer) = (Arc::clone(self), upstream.peer_addr().ok());
+                let blind = Blind { gate, authority, upstream, peer, check, account, slot, ending: None };
+                Ok(Switch::Blind(Box::new(blind)))
             }
         }
     }

@@ -30,7 +30,6 @@ use crate::audit::Entry;
 use crate::client::{Address, Client};
 use crate::gate::{Caller, Gate, Refusal, Subject, Switch};
 use crate::intercept::read_opening;
-use crate::keepalive;
 use crate::tunnel::hello::Opening;
 
 /// A TLS alert, fatal, `access_denied` (RFC 8446 section 6.2): what a client of TLS makes a message of.
@@ -54,7 +53,7 @@ pub(crate) async fn connection(
         () = drain.begun() => None,
     };
     if let Some(Switched { stream, buffered, switch }) = switched {
-        tokio::spawn(tunnel(stream, buffered, switch, Some(slot)));
+        tokio::spawn(Box::pin(tunnel(stream, buffered, switch, Some(slot))));
     } else {
         gate.metrics.connections_active.dec();
     }
@@ -69,7 +68,6 @@ async fn serve(gate: &Arc<Gate>, names: &Names, client: Client, mut stream: Stre
     if ip.is_loopback() || ip.is_unspecified() {
         return None;
     }
-    keepalive::set(socket, gate.current.get().config.limits.tcp_keepalive);
     let caller = Caller { client, entry: Entry::Caught };
     let (name, host) = match names.meaning(ip) {
         Meaning::Name(name) => (Some(name.clone()), name),

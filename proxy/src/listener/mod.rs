@@ -20,6 +20,7 @@ pub(crate) mod transit;
 pub(crate) mod unix;
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ use self::stream::Stream;
 use self::unix::UnixSocket;
 use crate::client::Address;
 use crate::drain::Drain;
+use crate::keepalive;
 
 /// How long accepting pauses when the process has no descriptor or memory left for a connection.
 const BACK_OFF: Duration = Duration::from_millis(50);
@@ -54,8 +56,6 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                // A socket that refuses the option still works, with more delay.
-                let _ = stream.set_nodelay(true);
                 Ok((Stream::Tcp(stream), Address::Tcp(address)))
             }
             Self::Unix(socket) => {
@@ -68,18 +68,42 @@ impl Listener {
     }
 }
 
-/// Accepts connections until the drain begins. `serve` gets each with its place among the connections; one that finds
-/// no place gets `full`.
+/// The options of the sockets that are accepted. They take them over from their listener, which saves most of them the
+/// system calls.
+#[derive(Debug, Default)]
+struct Inherited(Option<Option<Duration>>);
+
+impl Inherited {
+    /// Has `stream`, which `listener` accepted, and all that follow it be asked for signs of life after this much silence.
+    fn settle(&mut self, listener: &Listener, stream: &Stream, silence: Option<Duration>) {
+        if let (Listener::Tcp(listener), Stream::Tcp(stream)) = (listener, stream)
+            && self.0 != Some(silence)
+        {
+            for socket in [listener.as_fd(), stream.as_fd()] {
+                // A socket that refuses the option still works, with more delay.
+                let _ = rustix::net::sockopt::set_tcp_nodelay(socket, true);
+                keepalive::set(socket, silence);
+            }
+            self.0 = Some(silence);
+        }
+    }
+}
+
+/// Accepts connections until the drain begins. `serve` gets each with its place among the connections, and in a task of
+/// its own; one that finds no place gets `full`. Each is asked for signs of life after as much silence as `keepalive`
+/// says.
 pub(crate) async fn accept<F>(
     listener: Listener,
     slots: Arc<Semaphore>,
     full: impl Fn() -> Vec<u8>,
+    keepalive: impl Fn() -> Option<Duration>,
     mut drain: Drain,
     serve: impl Fn(Stream, Address, OwnedSemaphorePermit) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
     let turned_away = Arc::new(Semaphore::new(TURNED_AWAY));
+    let mut inherited = Inherited::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -87,8 +111,10 @@ pub(crate) async fn accept<F>(
         };
         match accepted {
             Ok((stream, address)) => {
+                inherited.settle(&listener, &stream, keepalive());
                 if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
-                    tokio::spawn(serve(stream, address, slot));
+                    // A task is moved about while it is made and when it ends, and this is a large one.
+                    tokio::spawn(Box::pin(serve(stream, address, slot)));
                 } else if let Ok(place) = Arc::clone(&turned_away).try_acquire_owned() {
                     tokio::spawn(turn_away(stream, full(), place));
                 }

@@ -24,7 +24,6 @@ use crate::client::{Address, Client};
 use crate::drain::Drain;
 use crate::gate::{Admitted, Blind, Caller, Gate, Inspect, Refusal, Subject, Switch, Unauthenticated, UpgradedTunnel};
 use crate::intercept::{self, Ended};
-use crate::keepalive;
 use crate::tunnel::relay::{self, Outcome, relay};
 use crate::tunnel::{Cause, NameCheck};
 
@@ -40,9 +39,6 @@ pub(crate) async fn connection(
     gate.metrics.connections_active.inc();
     let bounds = bounds(&gate);
     let snapshot = gate.current.get();
-    if let Stream::Tcp(socket) = &stream {
-        keepalive::set(socket, snapshot.config.limits.tcp_keepalive);
-    }
     let tls = snapshot.listen_tls.clone().filter(|_| secure);
     drop(snapshot);
     let mut drain = gate.drain.clone();
@@ -69,7 +65,7 @@ pub(crate) async fn connection(
     };
     if let Some(Switched { stream, buffered, switch }) = switched {
         // A tunnel may last for days. It gets a task of its own, so that what serving HTTP took is given back.
-        tokio::spawn(tunnel(stream, buffered, switch, Some(slot)));
+        tokio::spawn(Box::pin(tunnel(stream, buffered, switch, Some(slot))));
     } else {
         gate.metrics.connections_active.dec();
     }
@@ -157,10 +153,9 @@ pub(super) async fn tunnel(stream: Stream, buffered: BytesMut, switch: Switch, s
 }
 
 async fn blind_tunnel(mut client: Stream, first: BytesMut, blind: Blind) -> Cause {
-    let Blind { gate, authority, mut upstream, check, account, slot, ending } = blind;
+    let Blind { gate, authority, mut upstream, peer, check, account, slot, ending } = blind;
     let bounds = tunnel_bounds(&gate);
-    let address = upstream.peer_addr().ok().map(|address| address.ip());
-    let stop = gate.blind_tunnel_ends(&authority, address, account.as_deref());
+    let stop = gate.blind_tunnel_ends(&authority, peer.map(|peer| peer.ip()), account.as_deref());
     let quota = gate.session.quota().map(|quota| &**quota);
     let outcome = relay(&mut client, &mut upstream, first, Some(check), bounds, quota, stop).await;
     note_end(&gate, &authority, outcome, ending);

@@ -17,7 +17,8 @@ pub(crate) fn proxy(listener: Listener, secure: bool, gate: Arc<Gate>, connectio
     // What a TLS client could not read is not said to it.
     let full = if secure { Vec::new } else { proxy::full_answer };
     tokio::spawn(async move {
-        let serving = accept(listener, connections, full, drain, move |stream, address, slot| {
+        let keepalive = || gate.keepalive();
+        let serving = accept(listener, connections, full, keepalive, drain, |stream, address, slot| {
             proxy::connection(Arc::clone(&gate), secure, stream, address, slot)
         });
         tokio::select! {
@@ -30,9 +31,10 @@ pub(crate) fn proxy(listener: Listener, secure: bool, gate: Arc<Gate>, connectio
 /// Serves the local endpoints of MCP servers.
 pub(crate) fn endpoints(listener: TcpListener, gate: &Arc<Gate>, connections: Arc<Semaphore>) -> JoinHandle<()> {
     let (listener, drain, mut ended) = (Listener::Tcp(listener), gate.drain.clone(), gate.session.ended());
-    let endpoints = Arc::new(Endpoints::new(Arc::clone(gate)));
+    let (gate, endpoints) = (Arc::clone(gate), Arc::new(Endpoints::new(Arc::clone(gate))));
     tokio::spawn(async move {
-        let serving = accept(listener, connections, proxy::full_answer, drain, move |stream, address, slot| {
+        let keepalive = || gate.keepalive();
+        let serving = accept(listener, connections, proxy::full_answer, keepalive, drain, |stream, address, slot| {
             Arc::clone(&endpoints).connection(stream, address, slot)
         });
         tokio::select! {

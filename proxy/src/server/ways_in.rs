@@ -51,11 +51,14 @@ pub(super) fn catch(catching: Catching, gate: &Arc<Gate>, connections: &Arc<Sema
     ];
     tasks.extend(caught.into_iter().map(|listener| {
         let (gate, names) = (Arc::clone(gate), Arc::clone(&names));
-        let drain = gate.drain.clone();
-        let serve = move |stream, address, slot| {
-            caught::connection(Arc::clone(&gate), Arc::clone(&names), stream, address, slot)
-        };
-        tokio::spawn(listener::accept(Listener::Tcp(listener), Arc::clone(connections), Vec::new, drain, serve))
+        let (listener, connections) = (Listener::Tcp(listener), Arc::clone(connections));
+        tokio::spawn(async move {
+            let (drain, keepalive) = (gate.drain.clone(), || gate.keepalive());
+            let serve = |stream, address, slot| {
+                caught::connection(Arc::clone(&gate), Arc::clone(&names), stream, address, slot)
+            };
+            listener::accept(listener, connections, Vec::new, keepalive, drain, serve).await;
+        })
     }));
     tasks
 }

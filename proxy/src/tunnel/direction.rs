@@ -35,11 +35,14 @@ pub(super) struct Direction {
     pub(super) bytes: u64,
     /// Whether the source has ended.
     pub(super) ended: bool,
+    /// Whether both sockets are closed when this direction is over, since the other one is.
+    pub(super) last: bool,
     /// Holds what was spliced and not taken yet.
     pipe: Option<Pipe>,
     copies: bool,
     unflushed: bool,
-    done: bool,
+    /// Whether it is over.
+    pub(super) done: bool,
 }
 
 impl Direction {
@@ -69,10 +72,12 @@ impl Direction {
             }
             self.pending = BytesMut::new();
             if self.ended {
-                if !self.done {
+                // A socket that is closed says by itself that nothing more comes.
+                let is_said = self.done || (self.last && to.socket().is_some());
+                if !is_said {
                     ready!(Pin::new(&mut *to).poll_shutdown(cx))?;
-                    self.done = true;
                 }
+                self.done = true;
                 return Poll::Ready(Ok(()));
             }
             let spliced = match (from.socket(), to.socket()) {

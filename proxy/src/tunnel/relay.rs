@@ -95,6 +95,7 @@ where
         let up = if self.check.is_some() {
             Poll::Pending
         } else {
+            self.up.last = self.down.done;
             match self.up.poll(self.client, self.upstream, moved, cx) {
                 Poll::Ready(Err(_)) => return Poll::Ready(Cause::Error),
                 other => other.map(|_| ()),
@@ -103,6 +104,7 @@ where
         if holds {
             return Poll::Pending;
         }
+        self.down.last = self.up.done;
         match self.down.poll(self.upstream, self.client, moved, cx) {
             Poll::Ready(Err(_)) => Poll::Ready(Cause::Error),
             Poll::Ready(Ok(())) if up.is_ready() => Poll::Ready(Cause::Closed),

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use tokio::sync::watch;
 
 use super::http1::Connection;
@@ -98,7 +99,8 @@ impl Shelf {
 
 #[derive(Debug, Default)]
 struct Shelves {
-    by_key: HashMap<Key, Shelf>,
+    /// Asked twice for each request. Its keys are origins that policy permits, and few.
+    by_key: HashMap<Key, Shelf, RandomState>,
     count: usize,
     newest: u64,
     /// Where a connection is being made that others may be able to share.

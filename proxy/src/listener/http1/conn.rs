@@ -302,8 +302,8 @@ enum Next {
 
 async fn next_head(reader: &mut Reader, bounds: Bounds, patience: &mut Patience, drain: &mut Drain) -> Next {
     let mut scan = Scan::default();
-    // What was read ahead may be the beginning of this head.
-    let mut deadline = (!reader.buffer.is_empty()).then(|| Instant::now() + bounds.head_time);
+    // Set with the first bytes, unless the whole head comes with them. What was read ahead may be some of it.
+    let mut deadline = None;
     loop {
         if !reader.buffer.is_empty() {
             match scan.advance(&reader.buffer, bounds.head_bytes) {
@@ -313,7 +313,7 @@ async fn next_head(reader: &mut Reader, bounds: Bounds, patience: &mut Patience,
                         Err(error) => Next::Refused(error),
                     };
                 }
-                Ok(Progress::Partial) => {}
+                Ok(Progress::Partial) => deadline = deadline.or_else(|| Some(Instant::now() + bounds.head_time)),
                 Err(error) => return Next::Refused(error),
             }
         }
@@ -338,9 +338,8 @@ async fn next_head(reader: &mut Reader, bounds: Bounds, patience: &mut Patience,
                 () = drain.begun() => return Next::Closed,
             }
         };
-        match read {
-            Ok(0) | Err(_) => return Next::Closed,
-            Ok(_) => deadline = deadline.or_else(|| Some(Instant::now() + bounds.head_time)),
+        if matches!(read, Ok(0) | Err(_)) {
+            return Next::Closed;
         }
     }
 }
@@ -360,6 +359,9 @@ async fn next_reader(input: Input, unread: u64, idle: Duration) -> Option<Reader
         },
         Input::Gone => return None,
     };
+    if unread == 0 {
+        return Some(reader);
+    }
     let mut unread = usize::try_from(unread).ok()?;
     let deadline = Instant::now() + LINGER;
     while unread > 0 {
@@ -394,7 +396,12 @@ impl Client {
     ) -> Option<Reply<T>> {
         let patience = (!keep).then_some(self.bounds.idle);
         let mut continued = !expects;
-        let go_on = Instant::now() + EXPECT_WAIT;
+        let began = expects.then(Instant::now);
+        // Only made where it is waited for: most requests expect nothing.
+        let go_on = async || match began {
+            Some(began) => tokio::time::sleep_until(began + EXPECT_WAIT).await,
+            None => pending().await,
+        };
         loop {
             let (reply, waiting) = tokio::select! {
                 biased;
@@ -402,7 +409,7 @@ impl Client {
                 reply = &mut call => (Some(reply), interim.map_or_else(Vec::new, Interim::take)),
                 waiting = next_interim(interim) => (None, waiting),
                 () = input.gone(patience) => return None,
-                () = tokio::time::sleep_until(go_on), if !continued => {
+                () = go_on(), if !continued => {
                     (None, vec![(StatusCode::CONTINUE, HeaderMap::new())])
                 }
             };

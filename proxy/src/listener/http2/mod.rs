@@ -118,9 +118,10 @@ where
                 Some(Ok((request, respond))) => {
                     activity.settle(request.body().stream_id().as_u32());
                     let (service, busy, switched) = (Arc::clone(service), activity.begin(), switched.clone());
-                    tokio::spawn(async move {
+                    // A task is moved about while it is made and when it ends, and this is a large one.
+                    tokio::spawn(Box::pin(async move {
                         stream::answer(&*service, request, respond, bounds, busy, switched).await;
-                    });
+                    }));
                 }
             },
             fault = activity.fault() => match fault {

@@ -60,7 +60,7 @@ pub(super) async fn answer<S, F, U>(
         (Reply::Switch(response, switch), Some(incoming)) => {
             if let Ok(outgoing) = respond.send_response(response, false) {
                 let stream = Stream::Http2(Box::new(Tunnel::new(incoming, outgoing, busy)));
-                tokio::spawn(switched(Switched { stream, buffered: BytesMut::new(), switch }));
+                tokio::spawn(Box::pin(switched(Switched { stream, buffered: BytesMut::new(), switch })));
             }
         }
         (Reply::Switch(..), None) => {
