@@ -39,6 +39,7 @@ mod quota;
 pub mod redact;
 mod replay;
 mod respond;
+mod scratch;
 pub mod server;
 mod sessions;
 #[cfg(target_os = "linux")]

@@ -64,7 +64,8 @@ impl Gate {
             None => self.send_permitted(&mut subject, judged.reason, &permit, &target, exchange).await,
             Some(found) => {
                 let way = McpWay { found: &found, snapshot: &snapshot, reason: judged.reason, permit: &permit };
-                self.send_mcp(&mut subject, way, &target, exchange).await
+                // Large, and seldom what a request is: the rest of this is kept for every one that is under way.
+                Box::pin(self.send_mcp(&mut subject, way, &target, exchange)).await
             }
         };
         if counts {
@@ -253,7 +254,7 @@ impl Gate {
             Fate::Unknown | Fate::Reset => None,
         };
         let Some(mut request) = again else { return Err(failure) };
-        let lease = self.upstream.connect_anew(&way.snapshot.route, way.permit, way.speaks).await?;
+        let lease = Box::pin(self.upstream.connect_anew(&way.snapshot.route, way.permit, way.speaks)).await?;
         way.outgoing.fit(&mut request, lease.protocol())?;
         lease.send(*request, way.interim, Wait::new(limit, progress)).await.map_err(|unsent| unsent.failure)
     }

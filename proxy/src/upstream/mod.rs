@@ -131,7 +131,8 @@ impl Upstream {
             }
             Turn::Free => None,
         };
-        self.connect_anew(route, permit, speaks).await
+        // Large, and only now and then what a request needs.
+        Box::pin(self.connect_anew(route, permit, speaks)).await
     }
 
     fn reuse(&self, key: &pool::Key, speaks: Speaks, once: bool) -> Option<Lease> {

@@ -4,7 +4,7 @@
 //! hands it back when it ends, so that reading from the client waits for upstream to take what was read: backpressure
 //! with no queue between.
 
-use std::future::Future as _;
+use std::future::{Future as _, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -26,6 +26,7 @@ use crate::listener::stream::Stream;
 use crate::listener::transit::{BodyFault, Progress, Transit};
 use crate::quota::Meter;
 use crate::redact::Redacted;
+use crate::scratch;
 use crate::upstream::{BodyError, UpstreamBody};
 
 /// How much is read from a client at once while a body is under way.
@@ -44,8 +45,7 @@ impl Reader {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn fill(&mut self, size: usize) -> io::Result<usize> {
-        self.buffer.reserve(size);
-        self.io.read_buf(&mut self.buffer).await
+        poll_fn(|cx| scratch::poll_read(&mut self.io, &mut self.buffer, size, cx)).await
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {

@@ -13,6 +13,7 @@
 //! [`Exchange`]: super::http1::Exchange
 
 mod activity;
+mod batch;
 pub(crate) mod body;
 mod budget;
 mod frames;
@@ -32,6 +33,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use self::activity::Activity;
+use self::batch::Batched;
 use self::frames::{Fault, Metered};
 pub(crate) use self::inbound::{Inbound, poll_received};
 pub(crate) use self::tunnel::Tunnel;
@@ -75,7 +77,7 @@ pub(crate) async fn serve<S, F, U>(
 {
     let activity = Arc::new(Activity::default());
     let (give_back, back) = oneshot::channel();
-    let io = Metered::new(Rewound::new(buffered, stream), Arc::clone(&activity), give_back);
+    let io = Batched::new(Metered::new(Rewound::new(buffered, stream), Arc::clone(&activity), give_back));
     let cut = drive(io, &activity, &service, bounds, drain, switched).await;
     for fault in activity.rest() {
         if let Fault::Stream(error) = fault {
@@ -90,7 +92,7 @@ pub(crate) async fn serve<S, F, U>(
 
 /// Serves a connection; tells why it was cut off, if it was.
 async fn drive<S, F, U>(
-    io: Metered,
+    io: Batched<Metered>,
     activity: &Arc<Activity>,
     service: &Arc<S>,
     bounds: Bounds,
@@ -119,9 +121,7 @@ where
                     activity.settle(request.body().stream_id().as_u32());
                     let (service, busy, switched) = (Arc::clone(service), activity.begin(), switched.clone());
                     // A task is moved about while it is made and when it ends, and this is a large one.
-                    tokio::spawn(Box::pin(async move {
-                        stream::answer(&*service, request, respond, bounds, busy, switched).await;
-                    }));
+                    tokio::spawn(Box::pin(stream::answer(service, request, respond, bounds, busy, switched)));
                 }
             },
             fault = activity.fault() => match fault {
@@ -167,7 +167,7 @@ fn builder(bounds: Bounds) -> Builder {
 }
 
 /// Closes a connection: at once and for a reason, or when its streams have ended. The client has a second for it.
-async fn end(mut connection: Connection<Metered, Bytes>, reason: Option<h2::Reason>) {
+async fn end(mut connection: Connection<Batched<Metered>, Bytes>, reason: Option<h2::Reason>) {
     match reason {
         Some(reason) => connection.abrupt_shutdown(reason),
         None => connection.graceful_shutdown(),

@@ -1,7 +1,8 @@
 //! One stream: from its request to the end of its answer.
 
-use std::future::poll_fn;
-use std::pin::pin;
+use std::future::{pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use exeat_policy::Reason;
@@ -24,7 +25,7 @@ use crate::listener::stream::Stream;
 
 /// Answers one request.
 pub(super) async fn answer<S, F, U>(
-    service: &S,
+    service: Arc<S>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
     bounds: Bounds,
@@ -50,7 +51,11 @@ pub(super) async fn answer<S, F, U>(
     };
     let interim = Interim::default();
     let exchange = Exchange { head, body, interim: Some(interim.clone()) };
-    let Some(reply) = await_reply(&mut respond, &interim, expects, service.call(exchange)).await else { return };
+    let reply = {
+        let call = pin!(service.call(exchange));
+        await_reply(&mut respond, &interim, expects, call).await
+    };
+    let Some(reply) = reply else { return };
     match (reply, tunnel) {
         (Reply::Response(response), tunnel) => {
             send(&mut respond, &method, response, &busy).await;
@@ -75,11 +80,15 @@ async fn await_reply<T>(
     respond: &mut SendResponse<Bytes>,
     interim: &Interim,
     expects: bool,
-    call: impl Future<Output = T>,
+    mut call: Pin<&mut impl Future<Output = T>>,
 ) -> Option<T> {
-    let mut call = pin!(call);
     let mut continued = !expects;
-    let go_on = Instant::now() + EXPECT_WAIT;
+    let began = expects.then(Instant::now);
+    // Only made where it is waited for: most requests expect nothing.
+    let go_on = async || match began {
+        Some(began) => sleep_until(began + EXPECT_WAIT).await,
+        None => pending().await,
+    };
     loop {
         let (reply, waiting) = tokio::select! {
             biased;
@@ -87,7 +96,7 @@ async fn await_reply<T>(
             reply = &mut call => (Some(reply), interim.take()),
             _ = poll_fn(|cx| respond.poll_reset(cx)) => return None,
             waiting = interim.next() => (None, waiting),
-            () = sleep_until(go_on), if !continued => (None, vec![(StatusCode::CONTINUE, HeaderMap::new())]),
+            () = go_on(), if !continued => (None, vec![(StatusCode::CONTINUE, HeaderMap::new())]),
         };
         for (status, headers) in waiting {
             if status == StatusCode::CONTINUE && std::mem::replace(&mut continued, true) && expects {

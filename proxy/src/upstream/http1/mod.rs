@@ -27,6 +27,7 @@ use super::raw::{Io, Raw};
 use super::{Failure, Fate, Unsent, Wait};
 use crate::listener::http1::{Interim, RequestBody};
 use crate::patience::Patience;
+use crate::scratch;
 use head::Head;
 pub(super) use incoming::Incoming;
 use upload::{Broken, Upload};
@@ -34,6 +35,8 @@ use upload::{Broken, Upload};
 /// How much is read at once: little until an answer turns out to be long.
 const FIRST_READ: usize = 8 * 1024;
 const LONG_READ: usize = 64 * 1024;
+/// The largest buffer that a connection keeps while it waits for its next request.
+const KEPT: usize = 2 * 1024;
 
 /// A connection that carries one request after the other.
 #[derive(Debug)]
@@ -143,7 +146,7 @@ impl Connection {
                 Some(head) => return Poll::Ready(Ok(head)),
                 None => {}
             }
-            match ready!(self.poll_fill(FIRST_READ, cx)) {
+            match ready!(scratch::poll_read(&mut self.io, &mut self.input, FIRST_READ, cx)) {
                 Ok(0) => {
                     let failure = Failure::protocol("it closed before its answer was whole");
                     return Poll::Ready(Err((failure, Fate::Unknown)));
@@ -162,8 +165,10 @@ impl Connection {
     /// Waits in the pool for the next request.
     fn put_back(mut self: Box<Self>) {
         if self.input.is_empty() {
-            if self.input.capacity() > FIRST_READ {
-                self.input = BytesMut::new();
+            for buffer in [&mut self.input, &mut self.output] {
+                if buffer.capacity() > KEPT {
+                    *buffer = BytesMut::new();
+                }
             }
             let (pool, key) = (Arc::clone(&self.pool), self.key.clone());
             pool.put(key, self);
