@@ -42,8 +42,8 @@ pub struct Position {
 #[derive(Debug)]
 pub struct Source {
     name: Arc<str>,
-    text: String,
-    line_starts: Vec<usize>,
+    text: Box<str>,
+    line_starts: Box<[usize]>,
     /// How many bytes that continue a character stand before each block of [`Source::BLOCK`] bytes; empty for ASCII.
     continued: Vec<usize>,
 }
@@ -54,7 +54,7 @@ impl Source {
     /// Takes a file's name (as the user wrote it) and its text.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, text: impl Into<String>) -> Arc<Self> {
-        let text = text.into();
+        let text = text.into().into_boxed_str();
         let bom = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
         let breaks = memchr::memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1);
         let line_starts = std::iter::once(bom).chain(breaks).collect();

@@ -22,9 +22,13 @@ const MAX_NAME: usize = 253;
 
 /// A host in canonical form: a lower-case ASCII name, or an address. Cloning shares the text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Host {
-    text: Arc<str>,
-    ip: Option<IpAddr>,
+pub struct Host(Repr);
+
+/// Small, since there is one for each rule and each request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Repr {
+    Name(Arc<str>),
+    Address(Arc<(IpAddr, Box<str>)>),
 }
 
 /// Why a text is not a host.
@@ -83,7 +87,7 @@ impl Host {
                 bracketed.trim_start_matches('[').trim_end_matches(']').to_owned()
             }
         };
-        Self { text: text.into(), ip: Some(ip) }
+        Self(Repr::Address(Arc::new((ip, text.into()))))
     }
 
     /// Takes over what the WHATWG parser made of a host.
@@ -116,26 +120,40 @@ impl Host {
         if name.len() > MAX_NAME {
             return Err(HostError::NameTooLong);
         }
-        Ok(Self { text: name.into(), ip: None })
+        Ok(Self(Repr::Name(name.into())))
     }
 
     /// The canonical text: a lower-case ASCII name without a trailing dot, a dotted IPv4 address, or an IPv6 address
     /// (RFC 5952) without brackets.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.text
+        match &self.0 {
+            Repr::Name(name) => name,
+            Repr::Address(address) => &address.1,
+        }
+    }
+
+    /// The text to be shared, where the host is a name.
+    pub(crate) const fn name(&self) -> Option<&Arc<str>> {
+        match &self.0 {
+            Repr::Name(name) => Some(name),
+            Repr::Address(_) => None,
+        }
     }
 
     /// The address, where the host is one.
     #[must_use]
-    pub const fn ip(&self) -> Option<IpAddr> {
-        self.ip
+    pub fn ip(&self) -> Option<IpAddr> {
+        match &self.0 {
+            Repr::Name(_) => None,
+            Repr::Address(address) => Some(address.0),
+        }
     }
 
     /// The IPv4 addresses embedded in an IPv6 host; none for names and IPv4 addresses.
     #[must_use]
     pub fn embedded_ipv4(&self) -> EmbeddedIpv4 {
-        match self.ip {
+        match self.ip() {
             Some(IpAddr::V6(ip)) => embedded_ipv4(ip),
             _ => EmbeddedIpv4::default(),
         }
@@ -145,9 +163,9 @@ impl Host {
 /// The host as it stands in a URL: IPv6 addresses in brackets.
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.ip {
-            Some(IpAddr::V6(_)) => write!(f, "[{}]", self.text),
-            _ => f.write_str(&self.text),
+        match self.ip() {
+            Some(IpAddr::V6(_)) => write!(f, "[{}]", self.as_str()),
+            _ => f.write_str(self.as_str()),
         }
     }
 }

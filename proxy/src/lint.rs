@@ -105,8 +105,9 @@ fn together(manifests: &[Manifest], config: Option<&Config>, problems: &mut Vec<
     problems.append(&mut lint_rules(&named, gateway)?);
     match config {
         Some(config) => {
-            load::injections(config, manifests, &policy, problems);
-            load::mcp_servers(config, manifests, problems);
+            let all: Vec<&Manifest> = manifests.iter().collect();
+            load::injections(config, &all, &policy, problems);
+            load::mcp_servers(config, &all, problems);
             manifests.iter().for_each(|manifest| unbound(manifest, config, problems));
         }
         None => manifests.iter().for_each(|manifest| uncovered(manifest, &policy, problems)),

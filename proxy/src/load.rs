@@ -160,7 +160,7 @@ impl Base {
         let config = self.config.clone();
         let mut problems = if inner.is_none() { self.problems.clone() } else { Vec::new() };
         let added = inner.map_or(&[][..], |inner| &inner.manifests);
-        let manifests = [&self.manifests, added].concat();
+        let manifests: Vec<&Manifest> = self.manifests.iter().chain(added).collect();
         let policy = Policy::build(layers(&self.manifests, added), config.policy.default)?;
         let mut injections = injections(&config, &manifests, &policy, &mut problems);
         if let Some(inner) = inner {
@@ -173,7 +173,7 @@ impl Base {
             return Err(LoadError::Invalid(problems));
         }
         if !policy.restricts() && config.policy.default == DefaultVerdict::Allow {
-            problems.extend(manifests.last().map(unrestricted));
+            problems.extend(manifests.last().map(|last| unrestricted(last)));
         }
         let (files, is_example) = (self.files.clone(), self.is_example);
         Ok(Loaded { config, policy, injections, mcp, servers, capabilities, files, is_example, warnings: problems })
@@ -219,7 +219,12 @@ pub(crate) fn read_source(path: &Path) -> Result<Arc<Source>, LoadError> {
         return Ok(Source::new("(standard input)", text));
     }
     // A file over the limit is cut just behind it: the reader then says how large it may be.
-    fs::File::open(path).and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text)).map_err(failed)?;
+    let read = fs::File::open(path).and_then(|file| {
+        let length = file.metadata().map_or(0, |found| found.len()).min(MAX_BYTES as u64);
+        text.reserve_exact(usize::try_from(length).unwrap_or(0) + 1);
+        file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text)
+    });
+    read.map_err(failed)?;
     Ok(Source::new(name, text))
 }
 
@@ -255,7 +260,7 @@ fn layers(manifests: &[Manifest], added: &[Manifest]) -> Vec<Layer> {
 /// name further out.
 pub(crate) fn injections(
     config: &Config,
-    manifests: &[Manifest],
+    manifests: &[&Manifest],
     policy: &Policy,
     problems: &mut Vec<Diagnostic>,
 ) -> Vec<Injection> {

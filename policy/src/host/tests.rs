@@ -166,3 +166,8 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_host_is_no_larger_than_a_reference_to_its_text() {
+    assert_eq!(size_of::<Host>(), size_of::<&str>());
+}

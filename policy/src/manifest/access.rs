@@ -26,7 +26,7 @@ pub struct AccessRule {
     /// What it matches.
     pub pattern: Pattern,
     /// How it is written.
-    pub written: Spanned<String>,
+    pub written: Spanned<Arc<str>>,
 }
 
 impl NetworkAccess {
@@ -52,7 +52,7 @@ impl AccessRule {
     fn rule(&self, source: &Source) -> Rule {
         let at = source.position(self.written.span.start);
         Rule {
-            pattern: self.written.value.as_str().into(),
+            pattern: Arc::clone(&self.written.value),
             file: Arc::clone(source.name()),
             line: at.line,
             column: at.column,
@@ -85,11 +85,20 @@ pub(super) fn read(mut fields: Fields<'_>) -> NetworkAccess {
 
 fn patterns(field: Field<'_>) -> Vec<AccessRule> {
     let problems = field.problems();
-    let mut rules = Vec::new();
-    for written in field.strings().map_or_else(Vec::new, Spanned::into_value) {
-        match Pattern::parse(&written.value) {
-            Ok(pattern) => rules.push(AccessRule { pattern, written }),
-            Err(error) => problems.report(Code::Pattern, written.span, error.message, error.help),
+    let written = field.strings().map_or_else(Vec::new, Spanned::into_value);
+    let mut rules = Vec::with_capacity(written.len());
+    for Spanned { value, span } in written {
+        match Pattern::parse(&value) {
+            Ok(pattern) => {
+                // Most rules are a host as it is: one text for both.
+                let host = match &pattern {
+                    Pattern::Host(host) => host.name().filter(|name| ***name == *value),
+                    Pattern::Domain(_) | Pattern::Prefix(_) => None,
+                };
+                let text = host.cloned().unwrap_or_else(|| value.into());
+                rules.push(AccessRule { pattern, written: Spanned::new(text, span) });
+            }
+            Err(error) => problems.report(Code::Pattern, span, error.message, error.help),
         }
     }
     rules

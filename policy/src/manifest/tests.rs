@@ -157,7 +157,7 @@ fn network_access_keeps_patterns_as_written_with_their_places() {
     let places: Vec<_> = access
         .allowed
         .iter()
-        .map(|entry| (entry.written.value.as_str(), manifest.source.position(entry.written.span.start)))
+        .map(|entry| (&*entry.written.value, manifest.source.position(entry.written.span.start)))
         .map(|(pattern, at)| (pattern, at.line, at.column))
         .collect();
     assert_eq!(places, [("B.example", 3, 12), ("a.example", 4, 3)]);

@@ -11,9 +11,8 @@ use rcgen::{
     PKCS_ECDSA_P256_SHA256, SanType,
 };
 use rustls::ServerConfig;
-use rustls::crypto::CryptoProvider;
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::ca::{Ca, CaError};
@@ -32,7 +31,8 @@ const KEPT: usize = 2048;
 pub(crate) struct Leaves {
     ca: Ca,
     key: KeyPair,
-    provider: Arc<CryptoProvider>,
+    /// What signs handshakes with the same key.
+    signing: Arc<dyn SigningKey>,
     base: ServerConfig,
     kept: Mutex<Kept>,
 }
@@ -61,8 +61,6 @@ struct Leaf {
 pub(crate) enum LeafError {
     #[error("cannot sign a certificate: {0}")]
     Sign(#[from] rcgen::Error),
-    #[error("cannot use the certificate: {0}")]
-    Tls(#[from] rustls::Error),
 }
 
 impl Leaves {
@@ -70,18 +68,22 @@ impl Leaves {
     pub(crate) fn new(ca: Ca) -> Result<Self, CaError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let provider = Arc::new(crate::crypto::provider());
+        let unusable = |expected| {
+            let path = ca.cert_path().into();
+            move |error: rustls::Error| CaError::Content { expected, path, detail: error.to_string() }
+        };
+        let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let signing = provider.key_provider.load_private_key(der).map_err(unusable("key for leaves"))?;
         let mut base = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(rustls::ALL_VERSIONS)
-            .map_err(|error| CaError::Content {
-                expected: "protocol version",
-                path: ca.cert_path().into(),
-                detail: error.to_string(),
-            })?
+            .map_err(unusable("protocol version"))?
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new()));
         base.session_storage = ServerSessionMemoryCache::new(1024);
+        // Every client has the suites, and most would take a slower one first.
+        base.ignore_client_order = true;
         base.alpn_protocols = [&b"h2"[..], b"http/1.1", b"http/1.0"].map(<[u8]>::to_vec).to_vec();
-        Ok(Self { ca, key, provider, base, kept: Mutex::default() })
+        Ok(Self { ca, key, signing, base, kept: Mutex::default() })
     }
 
     /// The server side of TLS for `host`.
@@ -122,9 +124,8 @@ impl Leaves {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
         let cert = params.signed_by(&self.key, self.ca.issuer())?;
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()));
         let chain = vec![cert.der().clone(), self.ca.cert().clone()];
-        let certified = CertifiedKey::from_der(chain, key, &self.provider)?;
+        let certified = CertifiedKey::new(chain, Arc::clone(&self.signing));
         let mut config = self.base.clone();
         config.cert_resolver = Arc::new(rustls::sign::SingleCertAndKey::from(certified));
         if matches!(host.ip(), Some(IpAddr::V4(_) | IpAddr::V6(_))) {
@@ -162,10 +163,12 @@ mod tests {
         use rustls::client::danger::ServerCertVerifier as _;
         let mut roots = rustls::RootCertStore::empty();
         roots.add(leaves.ca.cert().clone()).unwrap();
-        let verifier =
-            rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), leaves.provider.clone())
-                .build()
-                .unwrap();
+        let verifier = rustls::client::WebPkiServerVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::new(crate::crypto::provider()),
+        )
+        .build()
+        .unwrap();
         let chain = served(leaves, host);
         let name = ServerName::try_from(name.to_owned()).unwrap();
         verifier.verify_server_cert(&chain[0], &chain[1..], &name, &[], UnixTime::now()).map(|_| ())
@@ -176,7 +179,7 @@ mod tests {
         let config = leaves.config(&Host::parse(host).unwrap()).unwrap();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(leaves.ca.cert().clone()).unwrap();
-        let client = rustls::ClientConfig::builder_with_provider(leaves.provider.clone())
+        let client = rustls::ClientConfig::builder_with_provider(Arc::new(crate::crypto::provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots)

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::evidence::ServerSpec;
 
 /// The servers that the manifests declare.
-pub(super) fn servers(config: &Config, manifests: &[Manifest]) -> Vec<ServerSpec> {
+pub(super) fn servers(config: &Config, manifests: &[&Manifest]) -> Vec<ServerSpec> {
     let mut servers: Vec<ServerSpec> = Vec::new();
     for server in manifests.iter().flat_map(|manifest| &manifest.servers) {
         let entry = match &server.transport {
@@ -39,7 +39,7 @@ pub(super) fn servers(config: &Config, manifests: &[Manifest]) -> Vec<ServerSpec
 }
 
 /// The capabilities that the manifests name, each once.
-pub(super) fn capabilities(manifests: &[Manifest]) -> Vec<String> {
+pub(super) fn capabilities(manifests: &[&Manifest]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for capability in manifests.iter().flat_map(|manifest| &manifest.capabilities) {
         if !names.contains(&capability.name.value) {

@@ -21,7 +21,7 @@ pub(crate) struct McpServers {
 }
 
 /// Gathers the servers of all layers.
-pub(crate) fn servers(config: &Config, manifests: &[Manifest], problems: &mut Vec<Diagnostic>) -> McpServers {
+pub(crate) fn servers(config: &Config, manifests: &[&Manifest], problems: &mut Vec<Diagnostic>) -> McpServers {
     let mut servers = McpServers::default();
     for manifest in manifests {
         for server in &manifest.servers {
