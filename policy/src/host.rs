@@ -102,6 +102,10 @@ impl Host {
     /// A name that IDNA has passed already.
     fn from_name(name: &str) -> Result<Self, HostError> {
         let name = name.strip_suffix('.').unwrap_or(name);
+        if has_fine_labels(name.as_bytes()) {
+            return Ok(Self(Repr::Name(name.into())));
+        }
+        // What is wrong with it?
         if name.is_empty() {
             return Err(HostError::Empty);
         }
@@ -117,10 +121,7 @@ impl Host {
                 _ => return Err(HostError::LabelTooLong),
             }
         }
-        if name.len() > MAX_NAME {
-            return Err(HostError::NameTooLong);
-        }
-        Ok(Self(Repr::Name(name.into())))
+        Err(HostError::NameTooLong)
     }
 
     /// The canonical text: a lower-case ASCII name without a trailing dot, a dotted IPv4 address, or an IPv6 address
@@ -176,6 +177,19 @@ impl std::str::FromStr for Host {
     fn from_str(text: &str) -> Result<Self, HostError> {
         Self::parse(text)
     }
+}
+
+/// Whether a name consists of labels as [`Host`] wants them, and is not too long.
+fn has_fine_labels(name: &[u8]) -> bool {
+    let mut label = 0;
+    for byte in name {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => label += 1,
+            b'.' if (1..=MAX_LABEL).contains(&label) => label = 0,
+            _ => return false,
+        }
+    }
+    (1..=MAX_LABEL).contains(&label) && name.len() <= MAX_NAME
 }
 
 /// Whether the WHATWG parser would return `text` unchanged as a name, so that it need not run: lower-case ASCII

@@ -36,6 +36,7 @@ mod metrics;
 mod patience;
 mod permit;
 mod quota;
+mod rare;
 pub mod redact;
 mod replay;
 mod respond;

@@ -24,6 +24,7 @@ use crate::client::{Address, Client};
 use crate::drain::Drain;
 use crate::gate::{Admitted, Blind, Caller, Gate, Inspect, Refusal, Subject, Switch, Unauthenticated, UpgradedTunnel};
 use crate::intercept::{self, Ended};
+use crate::rare::Rare;
 use crate::tunnel::relay::{self, Outcome, relay};
 use crate::tunnel::{Cause, NameCheck};
 
@@ -58,8 +59,9 @@ pub(crate) async fn connection(
             let gate = gate.of_connection(&entered.client);
             let mut ended = gate.session.ended();
             tokio::select! {
+                biased;
+                () = Rare::new(ended.begun()) => None,
                 switched = speak(&gate, protocol, entered, bounds, &mut drain) => switched,
-                () = ended.begun() => None,
             }
         }
     };
@@ -88,8 +90,9 @@ async fn speak(
         Protocol::Http1 => {
             let service = Forward { gate: Arc::clone(gate), client, admitted: Admitted::default() };
             tokio::select! {
+                biased;
+                () = Rare::new(service.admitted.revoked()) => None,
                 switched = http1::serve(stream, first, &service, bounds, drain) => switched,
-                () = service.admitted.revoked() => None,
             }
         }
         Protocol::Http2 => {
@@ -123,8 +126,9 @@ async fn streams(gate: &Arc<Gate>, client: Client, stream: Stream, first: BytesM
     let service = Arc::new(Forward { gate: Arc::clone(gate), client, admitted: Admitted::default() });
     let switched = |Switched { stream, buffered, switch }| tunnel(stream, buffered, switch, None);
     tokio::select! {
+        biased;
+        () = Rare::new(service.admitted.revoked()) => {}
         () = http2::serve(stream, first, Arc::clone(&service), bounds, drain, switched) => {}
-        () = service.admitted.revoked() => {}
     }
 }
 
@@ -180,8 +184,9 @@ async fn inspected_tunnel(stream: Stream, first: BytesMut, inspect: Inspect) -> 
     let account = client.account.clone();
     let caller = Caller { client, entry: Entry::Intercept };
     let ended = tokio::select! {
+        biased;
+        () = Rare::new(gate.revoked(account.as_deref())) => Ended::With(Cause::Revoked),
         ended = intercept::serve(&gate, caller, authority.clone(), stream, first, bounds(&gate)) => ended,
-        () = gate.revoked(account.as_deref()) => Ended::With(Cause::Revoked),
     };
     match ended {
         Ended::With(cause) => {

@@ -24,6 +24,7 @@ use crate::drain::Drain;
 use crate::gate::clean_answer;
 use crate::listener::stream::Stream;
 use crate::patience::Patience;
+use crate::rare::Rare;
 
 /// How long upstream may take to answer an `Expect: 100-continue` before the client is told to go on.
 pub(crate) const EXPECT_WAIT: Duration = Duration::from_secs(1);
@@ -252,8 +253,10 @@ pub(crate) async fn serve<S: Service>(
     let mut client = Client { write, out: BytesMut::new(), bounds, patience: Patience::new(bounds.idle) };
     let mut reader = Reader { io: read, buffer: buffered };
     let mut patience = Patience::new(bounds.idle);
+    let mut beginning = drain.clone();
+    let mut draining = Rare::new(beginning.begun());
     loop {
-        let head = match next_head(&mut reader, bounds, &mut patience, drain).await {
+        let head = match next_head(&mut reader, bounds, &mut patience, &mut draining).await {
             Next::Head(head) => head,
             Next::Closed => return None,
             Next::Refused(error) => {
@@ -300,7 +303,12 @@ enum Next {
     Refused(HeadError),
 }
 
-async fn next_head(reader: &mut Reader, bounds: Bounds, patience: &mut Patience, drain: &mut Drain) -> Next {
+async fn next_head(
+    reader: &mut Reader,
+    bounds: Bounds,
+    patience: &mut Patience,
+    draining: &mut Rare<impl Future<Output = ()>>,
+) -> Next {
     let mut scan = Scan::default();
     // Set with the first bytes, unless the whole head comes with them. What was read ahead may be some of it.
     let mut deadline = None;
@@ -335,7 +343,7 @@ async fn next_head(reader: &mut Reader, bounds: Bounds, patience: &mut Patience,
                     Some(read) => read,
                     None => return Next::Closed,
                 },
-                () = drain.begun() => return Next::Closed,
+                () = &mut *draining => return Next::Closed,
             }
         };
         if matches!(read, Ok(0) | Err(_)) {

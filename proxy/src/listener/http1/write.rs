@@ -10,6 +10,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::body::ResponseBody;
 use super::chunked::is_forbidden_trailer;
+use super::head::plain_number;
 
 /// How a response body goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +44,25 @@ impl Framing {
         }
         // The length is that of the body as it was read, whatever the fields say: an upstream whose Content-Length
         // contradicts its chunks would else put an answer of its own making behind this one (RFC 9112 section 6.3).
-        headers.remove(header::CONTENT_LENGTH);
         if let Some(length) = body.size_hint().exact() {
-            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+            if !says_length(headers, length) {
+                headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+            }
             return Self::Length;
         }
+        headers.remove(header::CONTENT_LENGTH);
         if version == Version::HTTP_11 { Self::Chunked } else { Self::Close }
+    }
+}
+
+/// Whether there is one Content-Length, and it is this one in its shortest form.
+fn says_length(headers: &HeaderMap, length: u64) -> bool {
+    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
+    match (lengths.next().map(HeaderValue::as_bytes), lengths.next()) {
+        (Some(b"0"), None) => length == 0,
+        (Some([b'0', ..]), None) => false,
+        (Some(digits), None) => plain_number(digits) == Some(length),
+        _ => false,
     }
 }
 
@@ -167,4 +181,29 @@ async fn all(io: &mut (impl AsyncWrite + Unpin), parts: &[&[u8]; 3]) -> io::Resu
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_is_that_of_the_body_and_written_once() {
+        for written in
+            [&[][..], &["5"], &["6"], &["05"], &["5", "5"], &["0"], &["+5"], &["5, 5"], &["99999999999999999999"]]
+        {
+            let mut headers = HeaderMap::new();
+            for value in written {
+                headers.append("content-length", HeaderValue::from_static(value));
+            }
+            let body = ResponseBody::Full(Bytes::from_static(b"hello"));
+            let framing = Framing::choose(&Method::GET, Version::HTTP_11, StatusCode::OK, &mut headers, &body);
+            let lengths: Vec<_> = headers.get_all("content-length").iter().collect();
+            assert_eq!(
+                (framing, &lengths[..]),
+                (Framing::Length, &[&HeaderValue::from_static("5")][..]),
+                "{written:?}"
+            );
+        }
+    }
 }

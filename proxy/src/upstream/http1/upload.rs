@@ -197,8 +197,13 @@ impl Upload {
     fn poll_write(&mut self, io: &mut Io, output: &mut BytesMut, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut io = Pin::new(io);
         while !(output.is_empty() && self.data.is_empty() && self.tail.is_empty()) {
-            let slices = [IoSlice::new(output), IoSlice::new(&self.data), IoSlice::new(self.tail)];
-            let mut written = ready!(io.as_mut().poll_write_vectored(cx, &slices))?;
+            // Most requests are a head alone.
+            let mut written = if self.data.is_empty() && self.tail.is_empty() {
+                ready!(io.as_mut().poll_write(cx, output))?
+            } else {
+                let slices = [IoSlice::new(output), IoSlice::new(&self.data), IoSlice::new(self.tail)];
+                ready!(io.as_mut().poll_write_vectored(cx, &slices))?
+            };
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
