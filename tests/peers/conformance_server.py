@@ -92,7 +92,10 @@ def test_error_handling() -> str:
 async def test_sampling(prompt: str, ctx: Context) -> str:
     """Asks the client's model."""
     message = SamplingMessage(role="user", content=TextContent(type="text", text=prompt))
-    result = await ctx.session.create_message(messages=[message], max_tokens=100)
+    # On the stream of the call: the client's other stream may not be open yet, and what is sent there then is lost.
+    result = await ctx.session.create_message(
+        messages=[message], max_tokens=100, related_request_id=ctx.request_id
+    )
     return f"LLM response: {result.content.text}"
 
 
