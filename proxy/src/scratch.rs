@@ -1,7 +1,7 @@
 //! Reading without a buffer of one's own.
 //!
-//! Most connections wait most of the time. What they would hold for whatever comes next is shared by all connections of
-//! a thread: bytes are read there and copied out, as many as came.
+//! Most connections wait most of the time. What they would hold for whatever comes next is shared by all connections
+//! and tunnels of a thread: bytes are read there, and copied out or written on, as many as came.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,20 +11,26 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, ReadBuf};
 
-const SIZE: usize = 16 * 1024;
+const SIZE: usize = 64 * 1024;
 
 thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SIZE].into_boxed_slice());
 }
 
-/// Reads up to `size` bytes, and no more than 16 KiB, behind what `buffer` holds; 0 is the end of the stream.
+/// Gives the thread's scratch, of 64 KiB, to who reads into it; nobody else may while it is lent. What it holds is
+/// somebody else's.
+pub(crate) fn lend<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
+    SCRATCH.with_borrow_mut(|scratch| read(scratch))
+}
+
+/// Reads up to `size` bytes, and no more than 64 KiB, behind what `buffer` holds; 0 is the end of the stream.
 pub(crate) fn poll_read(
     io: &mut (impl AsyncRead + Unpin),
     buffer: &mut BytesMut,
     size: usize,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
-    SCRATCH.with_borrow_mut(|scratch| {
+    lend(|scratch| {
         let mut piece = ReadBuf::new(scratch.get_mut(..size.min(SIZE)).unwrap_or_default());
         ready!(Pin::new(io).poll_read(cx, &mut piece))?;
         buffer.extend_from_slice(piece.filled());

@@ -4,7 +4,6 @@
 //! and written on at once; only what the other side did not take is kept. Between two TCP sockets a direction that has
 //! moved a good deal is spliced from there on, which copies nothing; a short tunnel ends before that pays.
 
-use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -15,16 +14,12 @@ use tokio::net::TcpStream;
 
 use super::relay::Side;
 use super::splice::{self, Pipe};
+use crate::scratch;
 
-const SCRATCH_SIZE: usize = 64 * 1024;
 /// From how many bytes on a direction is spliced.
 const SPLICE_AFTER: u64 = 64 * 1024;
 /// How much a direction moves, in bytes, before other tasks get their turn.
 const TURN: u64 = 1024 * 1024;
-
-thread_local! {
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_SIZE].into_boxed_slice());
-}
 
 /// The bytes on their way from one side to the other.
 #[derive(Debug, Default)]
@@ -35,8 +30,6 @@ pub(super) struct Direction {
     pub(super) bytes: u64,
     /// Whether the source has ended.
     pub(super) ended: bool,
-    /// Whether both sockets are closed when this direction is over, since the other one is.
-    pub(super) last: bool,
     /// Holds what was spliced and not taken yet.
     pipe: Option<Pipe>,
     copies: bool,
@@ -51,11 +44,13 @@ impl Direction {
         Self { pending, ..Self::default() }
     }
 
-    /// Moves bytes until nothing more can be moved now. Ready when the direction is over.
+    /// Moves bytes until nothing more can be moved now. Ready when the direction is over. Where it is the `last` one, both
+    /// sides are closed then.
     pub(super) fn poll(
         &mut self,
         from: &mut impl Side,
         to: &mut impl Side,
+        last: bool,
         moved: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
@@ -73,7 +68,7 @@ impl Direction {
             self.pending = BytesMut::new();
             if self.ended {
                 // A socket that is closed says by itself that nothing more comes.
-                let is_said = self.done || (self.last && to.socket().is_some());
+                let is_said = self.done || (last && to.socket().is_some());
                 if !is_said {
                     ready!(Pin::new(&mut *to).poll_shutdown(cx))?;
                 }
@@ -108,7 +103,7 @@ impl Direction {
         moved: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        SCRATCH.with_borrow_mut(|scratch| {
+        scratch::lend(|scratch| {
             let mut buffer = ReadBuf::new(scratch);
             ready!(Pin::new(from).poll_read(cx, &mut buffer))?;
             let data = buffer.filled();
@@ -234,7 +229,7 @@ mod tests {
         let mut longest = 0;
         let moving = poll_fn(|cx| {
             let before = direction.bytes;
-            let polled = direction.poll(&mut from, &mut to, &mut false, cx);
+            let polled = direction.poll(&mut from, &mut to, false, &mut false, cx);
             longest = longest.max(direction.bytes - before);
             polled
         });
@@ -278,12 +273,12 @@ mod tests {
             client.shutdown().await.unwrap();
         });
         poll_fn(|cx| {
-            assert!(direction.poll(&mut from, &mut to, &mut false, cx).is_pending());
+            assert!(direction.poll(&mut from, &mut to, false, &mut false, cx).is_pending());
             assert!(writing.as_mut().poll(cx).is_pending());
             if direction.pipe.is_some() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        let moving = poll_fn(|cx| direction.poll(&mut from, &mut to, &mut false, cx));
+        let moving = poll_fn(|cx| direction.poll(&mut from, &mut to, false, &mut false, cx));
         let reading = async {
             let (mut buffer, mut received) = (vec![0; 64 * 1024], 0);
             while let Ok(read @ 1..) = upstream.read(&mut buffer).await {

@@ -95,8 +95,7 @@ where
         let up = if self.check.is_some() {
             Poll::Pending
         } else {
-            self.up.last = self.down.done;
-            match self.up.poll(self.client, self.upstream, moved, cx) {
+            match self.up.poll(self.client, self.upstream, self.down.done, moved, cx) {
                 Poll::Ready(Err(_)) => return Poll::Ready(Cause::Error),
                 other => other.map(|_| ()),
             }
@@ -104,8 +103,7 @@ where
         if holds {
             return Poll::Pending;
         }
-        self.down.last = self.up.done;
-        match self.down.poll(self.upstream, self.client, moved, cx) {
+        match self.down.poll(self.upstream, self.client, self.up.done, moved, cx) {
             Poll::Ready(Err(_)) => Poll::Ready(Cause::Error),
             Poll::Ready(Ok(())) if up.is_ready() => Poll::Ready(Cause::Closed),
             _ => Poll::Pending,

@@ -27,7 +27,7 @@ use crate::patience::Patience;
 use crate::rare::Rare;
 
 /// How long upstream may take to answer an `Expect: 100-continue` before the client is told to go on.
-pub(crate) const EXPECT_WAIT: Duration = Duration::from_secs(1);
+const EXPECT_WAIT: Duration = Duration::from_secs(1);
 /// The unread rest of a refused request that is read and thrown away to keep its connection.
 const DRAIN_BELOW: u64 = 64 * 1024;
 /// How long, and how much, a closing connection still reads so that the client sees the last answer.
@@ -405,11 +405,6 @@ impl Client {
         let patience = (!keep).then_some(self.bounds.idle);
         let mut continued = !expects;
         let began = expects.then(Instant::now);
-        // Only made where it is waited for: most requests expect nothing.
-        let go_on = async || match began {
-            Some(began) => tokio::time::sleep_until(began + EXPECT_WAIT).await,
-            None => pending().await,
-        };
         loop {
             let (reply, waiting) = tokio::select! {
                 biased;
@@ -417,7 +412,7 @@ impl Client {
                 reply = &mut call => (Some(reply), interim.map_or_else(Vec::new, Interim::take)),
                 waiting = next_interim(interim) => (None, waiting),
                 () = input.gone(patience) => return None,
-                () = go_on(), if !continued => {
+                () = expected_long_enough(began), if !continued => {
                     (None, vec![(StatusCode::CONTINUE, HeaderMap::new())])
                 }
             };
@@ -525,6 +520,15 @@ impl Client {
             std::io::Result::Ok(())
         })
         .await;
+    }
+}
+
+/// Waits until a client that has waited since then with its body is to be told to go on. The timer is made only where
+/// this is waited for: most requests expect nothing.
+pub(crate) async fn expected_long_enough(since: Option<Instant>) {
+    match since {
+        Some(since) => tokio::time::sleep_until(since + EXPECT_WAIT).await,
+        None => pending().await,
     }
 }
 

@@ -12,6 +12,6 @@ pub(crate) mod head;
 mod write;
 
 pub(crate) use body::{RequestBody, ResponseBody};
-pub(crate) use conn::{Bounds, EXPECT_WAIT, Exchange, Interim, Reply, Service, Switched, serve};
+pub(crate) use conn::{Bounds, Exchange, Interim, Reply, Service, Switched, expected_long_enough, serve};
 pub(crate) use head::{Head, HeadError};
 pub(crate) use write::plain_answer;

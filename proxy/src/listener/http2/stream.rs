@@ -1,6 +1,6 @@
 //! One stream: from its request to the end of its answer.
 
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use h2::RecvStream;
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body as _;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::activity::Busy;
 use super::body::{self, Broken, Waits};
@@ -19,7 +19,7 @@ use super::request;
 use super::tunnel::Tunnel;
 use crate::listener::http1::head::{self, Framing};
 use crate::listener::http1::{
-    Bounds, EXPECT_WAIT, Exchange, HeadError, Interim, Reply, RequestBody, ResponseBody, Service, Switched,
+    Bounds, Exchange, HeadError, Interim, Reply, RequestBody, ResponseBody, Service, Switched, expected_long_enough,
 };
 use crate::listener::stream::Stream;
 
@@ -84,11 +84,6 @@ async fn await_reply<T>(
 ) -> Option<T> {
     let mut continued = !expects;
     let began = expects.then(Instant::now);
-    // Only made where it is waited for: most requests expect nothing.
-    let go_on = async || match began {
-        Some(began) => sleep_until(began + EXPECT_WAIT).await,
-        None => pending().await,
-    };
     loop {
         let (reply, waiting) = tokio::select! {
             biased;
@@ -96,7 +91,7 @@ async fn await_reply<T>(
             reply = &mut call => (Some(reply), interim.take()),
             _ = poll_fn(|cx| respond.poll_reset(cx)) => return None,
             waiting = interim.next() => (None, waiting),
-            () = go_on(), if !continued => (None, vec![(StatusCode::CONTINUE, HeaderMap::new())]),
+            () = expected_long_enough(began), if !continued => (None, vec![(StatusCode::CONTINUE, HeaderMap::new())]),
         };
         for (status, headers) in waiting {
             if status == StatusCode::CONTINUE && std::mem::replace(&mut continued, true) && expects {
